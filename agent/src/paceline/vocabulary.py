@@ -1,0 +1,79 @@
+"""The words that rings, frames, event logs and reports share.
+
+The numbers are part of ring v1 and wire v1 (docs/ring.md, docs/wire.md): they
+are never reused, only added to. ``plugin/ring.h`` repeats them for C.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+
+class RecordKind(IntEnum):
+    """What a record describes."""
+
+    COLLECTIVE = 1
+    PHASE = 2
+    STEP = 3
+
+
+class Op(IntEnum):
+    """A collective or point-to-point operation; the name in lower case is the event log's."""
+
+    UNKNOWN = 0
+    ALL_REDUCE = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    ALL_TO_ALL = 4
+    BARRIER = 5
+    BROADCAST = 6
+    REDUCE = 7
+    GATHER = 8
+    SCATTER = 9
+    SEND = 10
+    RECV = 11
+
+
+class Phase(IntEnum):
+    """Where in a step a rank spends its time; HOST is what no other phase covers."""
+
+    HOST = 0
+    INPUT = 1
+    FORWARD = 2
+    BACKWARD = 3
+    OPTIMIZER = 4
+
+
+class Flag(IntFlag):
+    """Facts about one record that its reader must know."""
+
+    RELEASE_POLLED = 1
+    """The release was seen by polling: ``end_ns`` is an upper bound, ``join_ns`` unknown."""
+    ASYNC = 2
+    """The caller did not wait at once: communication may overlap with compute."""
+    GPU_TIME = 4
+    """Arrival and release were measured on the device timeline."""
+    PARTIAL = 8
+    """Some channels of the collective were not seen; the times are bounds."""
+    NOT_WAITED = 16
+    """Dropped or still pending when its process ended; ``end_ns`` is 0."""
+    FAILED = 32
+    """The operation raised; ``end_ns`` is when it did."""
+
+
+ROOTED_OPS = frozenset({Op.BROADCAST, Op.REDUCE, Op.GATHER, Op.SCATTER})
+P2P_OPS = frozenset({Op.SEND, Op.RECV})
+BARRIER_LIKE_OPS = frozenset(
+    {Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL, Op.BARRIER}
+)
+"""Operations that no rank can leave before every rank has arrived."""
+
+
+def op_name(op: Op) -> str:
+    """Return the event log's name of ``op``, for example ``all_reduce``."""
+    return op.name.lower()
+
+
+def phase_name(phase: Phase) -> str:
+    """Return the event log's name of ``phase``, for example ``backward``."""
+    return phase.name.lower()

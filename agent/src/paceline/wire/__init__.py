@@ -1,0 +1,1 @@
+"""Frames between sidecar and collector: msgpack envelopes of shuffled, compressed columns."""

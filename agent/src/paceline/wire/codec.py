@@ -1,0 +1,149 @@
+"""Frames to bytes and back: a header that is checked before anything is decompressed."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from paceline.errors import WireError
+from paceline.wire import columns
+from paceline.wire.frames import COLUMN_NAMES, DELTA_COLUMNS, MAX_RECORDS_PER_FRAME, Frame
+
+MAGIC = b"PLWF"
+VERSION = 1
+CONTENT_TYPE = "application/vnd.paceline.frames"
+HEADER = struct.Struct("<4sBBHIII")
+"""magic, version, compression (1 = zlib), reserved, packed bytes, unpacked bytes, CRC-32 of packed."""
+ZLIB = 1
+MAX_PACKED_BYTES = 1 << 20
+MAX_UNPACKED_BYTES = 4 << 20
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Frame)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A stretch of bytes that is no frame, where it began, and why."""
+
+    offset: int
+    reason: str
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """Return ``frame`` as bytes: header, then the compressed msgpack map."""
+    raw = _encoder.encode(frame)
+    packed = zlib.compress(raw, 1)
+    if len(raw) > MAX_UNPACKED_BYTES or len(packed) > MAX_PACKED_BYTES:
+        raise WireError(
+            f"a frame of {len(raw)} bytes ({len(packed)} packed) is over the limit of "
+            f"{MAX_UNPACKED_BYTES} ({MAX_PACKED_BYTES} packed); put fewer records into it"
+        )
+    return HEADER.pack(MAGIC, VERSION, ZLIB, 0, len(packed), len(raw), zlib.crc32(packed)) + packed
+
+
+def split_frames(body: bytes) -> Iterator[bytes | Rejected]:
+    """Cut a request body into packed frames, without decompressing any.
+
+    What cannot be understood is yielded as ``Rejected``; the cut goes on behind it
+    where the header still tells the length, and ends where it does not.
+    """
+    offset = 0
+    while offset < len(body):
+        if len(body) - offset < HEADER.size or body[offset : offset + 4] != MAGIC:
+            yield Rejected(offset=offset, reason=f"no frame header at byte {offset}")
+            return
+        _, version, compression, _, packed_bytes, raw_bytes, _ = HEADER.unpack_from(body, offset)
+        end = offset + HEADER.size + packed_bytes
+        if end > len(body):
+            yield Rejected(offset=offset, reason=f"truncated: {len(body)} bytes, {end} promised")
+            return
+        if version > VERSION:
+            reason = f"wire version {version}; this collector knows {VERSION}: update it"
+            yield Rejected(offset=offset, reason=reason)
+        elif compression != ZLIB:
+            yield Rejected(offset=offset, reason=f"unknown compression {compression}")
+        elif packed_bytes > MAX_PACKED_BYTES or raw_bytes > MAX_UNPACKED_BYTES:
+            reason = (
+                f"frame of {packed_bytes} packed, {raw_bytes} unpacked bytes; the limits are "
+                f"{MAX_PACKED_BYTES} and {MAX_UNPACKED_BYTES}"
+            )
+            yield Rejected(offset=offset, reason=reason)
+        else:
+            yield body[offset:end]
+        offset = end
+
+
+def decode_frame(packed_frame: bytes) -> Frame:
+    """Return the frame in ``packed_frame`` (header included).
+
+    Raises:
+        WireError: checksum, size, or content do not fit; nothing larger than
+            ``MAX_UNPACKED_BYTES`` is ever unpacked.
+    """
+    if len(packed_frame) < HEADER.size:
+        raise WireError(f"{len(packed_frame)} bytes are too few for a frame")
+    magic, version, compression, _, packed_bytes, raw_bytes, crc = HEADER.unpack_from(packed_frame)
+    packed = packed_frame[HEADER.size :]
+    if magic != MAGIC or version > VERSION or compression != ZLIB:
+        raise WireError(f"not a frame of wire version {VERSION}: {packed_frame[:6]!r}")
+    if len(packed) != packed_bytes or raw_bytes > MAX_UNPACKED_BYTES:
+        raise WireError(f"frame of {len(packed)} bytes promises {packed_bytes}; it is truncated")
+    if zlib.crc32(packed) != crc:
+        raise WireError("the checksum of a frame does not match; it is corrupt")
+    inflater = zlib.decompressobj()
+    try:
+        raw = inflater.decompress(packed, raw_bytes)
+        if inflater.unconsumed_tail or not inflater.eof or len(raw) != raw_bytes:
+            raise WireError(f"a frame unpacks to another size than the {raw_bytes} bytes promised")
+        frame = _decoder.decode(raw)
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise WireError(f"a frame cannot be decoded: {error}") from error
+    _check(frame)
+    return frame
+
+
+def encode_rows(rows: Sequence[tuple[int, ...]]) -> dict[str, columns.Column]:
+    """Return rows of absolute values in the order of ``ROW_FIELDS`` as the columns of a frame."""
+    if not rows:
+        return {name: columns.encode(()) for name in COLUMN_NAMES}
+    kind, code, group, seq, step, peer, payload, start, end, join, issue, flags = zip(
+        *rows, strict=True
+    )
+    values = {
+        "kind": kind, "code": code, "group": group, "seq": seq, "step": step, "peer": peer,
+        "payload_bytes": payload, "start_ns": start,
+        "end_after_ns": [e - s if e else -1 for s, e in zip(start, end, strict=True)],
+        "join_after_ns": [j - s if j else -1 for s, j in zip(start, join, strict=True)],
+        "issue_before_ns": [s - i if i else -1 for s, i in zip(start, issue, strict=True)],
+        "flags": flags,
+    }  # fmt: skip
+    return {n: columns.encode(v, delta=n in DELTA_COLUMNS) for n, v in values.items()}
+
+
+ROW_FIELDS = (
+    "kind", "code", "group", "seq", "step", "peer", "payload_bytes",
+    "start_ns", "end_ns", "join_ns", "issue_ns", "flags",
+)  # fmt: skip
+
+
+def _check(frame: Frame) -> None:
+    if not 0 <= frame.count <= MAX_RECORDS_PER_FRAME:
+        raise WireError(f"frame of {frame.count} records; the limit is {MAX_RECORDS_PER_FRAME}")
+    for name in COLUMN_NAMES:
+        column = frame.columns.get(name)
+        if column is None or column.width not in (1, 2, 4, 8):
+            raise WireError(f"column {name} is missing or has a width other than 1, 2, 4, 8")
+        if len(column.data) != column.width * frame.count:
+            raise WireError(
+                f"column {name} has {len(column.data)} bytes for {frame.count} rows of "
+                f"{column.width}"
+            )
+    if not 0 <= frame.rank < frame.world_size <= 1_000_000:
+        raise WireError(f"rank {frame.rank} of world size {frame.world_size} is out of range")
+    if len(frame.incarnation) != 32 or frame.frame_seq < 0 or frame.attempt < 0:
+        raise WireError("incarnation, frame_seq or attempt of a frame is out of range")

@@ -1,0 +1,1 @@
+"""Paceline's Grafana dashboards, as code."""

@@ -1,0 +1,1 @@
+"""Pure maths from matched records to a verdict: no I/O, no clock, no log."""

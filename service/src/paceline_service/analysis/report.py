@@ -1,0 +1,89 @@
+"""The answer: ``paceline.report/1`` as types (docs/report.md gives every formula)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = "paceline.report/1"
+KINDS = (
+    "hang", "desync", "straggler", "communication", "communication_bound", "imbalance",
+    "stage_imbalance", "uniform_slowdown", "healthy", "insufficient_evidence",
+)  # fmt: skip
+CAUSES = ("gpu_throttle", "gpu_fault", "compute", "input", "host", "gc", "network", "unknown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong: who, why, since when, what it costs, what to do."""
+
+    kind: str
+    ranks: list[int]
+    nodes: list[str]
+    cause: str
+    phase: str | None
+    first_step: int | None
+    last_step: int | None
+    slowdown: float | None
+    recoverable_ratio: float | None
+    wasted_gpu_s: float | None
+    confidence: float | None
+    evidence: list[str]
+    action: str | None
+    links: list[list[int]] = field(default_factory=list)
+    collective: dict[str, Any] | None = None
+    period_steps: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRow:
+    """Totals of one rank over the analysed steps, ns; the sums are conserved (docs/report.md)."""
+
+    rank: int
+    self_ns: int
+    wait_ns: int
+    exposed_comm_ns: int
+    caused_wait_ns: int
+    blamed_wait_ns: int
+    last_arriver: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The whole answer about one job attempt."""
+
+    world_size: int
+    ranks_observed: int
+    steps: int
+    collectives: int
+    verdict: str
+    slowdown: float | None
+    idle_ratio: float | None
+    gamma: float | None
+    wasted_gpu_s: float | None
+    findings: list[Finding]
+    complete: bool
+    dropped: dict[str, int]
+    ranks: list[RankRow]
+    notes: list[str] = field(default_factory=list)
+    """Why the answer is what it is, in sentences; for example what evidence is missing."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of the schema ``paceline.report/1``."""
+        return {
+            "schema": SCHEMA,
+            "job": {
+                "world_size": self.world_size,
+                "ranks_observed": self.ranks_observed,
+                "steps": self.steps,
+                "collectives": self.collectives,
+            },
+            "verdict": self.verdict,
+            "slowdown": self.slowdown,
+            "idle_ratio": self.idle_ratio,
+            "gamma": self.gamma,
+            "wasted_gpu_s": self.wasted_gpu_s,
+            "findings": [asdict(finding) for finding in self.findings],
+            "data": {"complete": self.complete, "dropped": self.dropped, "notes": self.notes},
+            "ranks": [asdict(row) for row in self.ranks],
+        }
