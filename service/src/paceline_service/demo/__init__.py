@@ -1,0 +1,1 @@
+"""The demonstration: a real training job with one slow rank, watched live."""
