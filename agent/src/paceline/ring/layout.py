@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MAGIC = b"PACERING"
 VERSION = 1
@@ -52,10 +53,13 @@ CONTROL_OFFSET = 640
 
 INFLIGHT_SLOTS = 64
 INFLIGHT = struct.Struct("<QQQQIiHBBII")
-"""commit (1 = pending, 0 = free), start_ns, payload_bytes, seq, step, peer, group, op, 0, flags, 0."""
+"""commit (1 = pending, 0 = free), start_ns, payload_bytes, seq, step, peer, group, op, 0, flags,
+0."""
 INFLIGHT_BYTES = 64
 
+META_OFFSET = HEADER_BYTES + INFLIGHT_SLOTS * INFLIGHT_BYTES
 META_BYTES = 128 * 1024
+RECORDS_OFFSET = META_OFFSET + META_BYTES
 META_ENTRY = struct.Struct("<II")
 """Length and CRC-32 of the JSON text that follows; the next entry starts at a multiple of 8."""
 
@@ -93,9 +97,11 @@ class RingIdentity:
     producer: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One collective, phase or step of one rank; times are monotonic ns, 0 where unknown."""
+class Record(NamedTuple):
+    """One collective, phase or step of one rank; times are monotonic ns, 0 where unknown.
+
+    A tuple, because thousands a second become rows of a frame: the order is wire v1's.
+    """
 
     kind: int
     code: int
@@ -132,4 +138,4 @@ def pad8(size_bytes: int) -> int:
 
 def file_bytes(capacity: int) -> int:
     """Return the size of a ring file that holds ``capacity`` records."""
-    return HEADER_BYTES + INFLIGHT_SLOTS * INFLIGHT_BYTES + META_BYTES + capacity * RECORD_BYTES
+    return RECORDS_OFFSET + capacity * RECORD_BYTES

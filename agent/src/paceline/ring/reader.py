@@ -16,11 +16,12 @@ from typing import Any
 from paceline.clock import ClockAnchor
 from paceline.errors import RingError
 from paceline.ring import layout as at
-from paceline.ring.layout import InFlight, Record, RingIdentity
+from paceline.ring.header import read_header
+from paceline.ring.layout import InFlight, Record
 
 _FLOCK = struct.Struct("hhqqi4x")
-_TORN_PATIENCE_POLLS = 20
-"""How many polls a record may stay uncommitted before it counts as torn."""
+TORN_PATIENCE_POLLS = 20
+"""How many polls a record may stay uncommitted while its writer lives, before it counts as torn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,44 +36,53 @@ class Batch:
 class RingReader:
     """Reads one ring file from another process.
 
+    Never open a ring within the process that writes it: closing the file there would take the
+    writer's lock away, which is what tells that it lives.
+
+    Args:
+        path: the ring file.
+        start: index of the first record to return; what lies before it was read earlier.
+
     Raises:
-        RingError: the file is no ring, is truncated, corrupt, or of a newer version.
+        RingError: the file is no ring, is truncated, corrupt, or of another version.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, start: int = 0) -> None:
         self.path = path
         try:
             self._file = open(path, "rb")  # noqa: SIM115  lives as long as the reader
         except OSError as error:
             raise RingError(f"cannot open ring {path}: {error}") from error
         try:
-            size_bytes = os.fstat(self._file.fileno()).st_size
-            if size_bytes < at.HEADER_BYTES:
-                raise RingError(
-                    f"{path} has {size_bytes} bytes; a ring has at least {at.HEADER_BYTES}: "
-                    "it is truncated or no ring; remove it"
-                )
-            if size_bytes > at.MAX_FILE_BYTES:
-                raise RingError(
-                    f"{path} has {size_bytes} bytes; a ring has at most {at.MAX_FILE_BYTES}"
-                )
-            self._map = mmap.mmap(self._file.fileno(), size_bytes, prot=mmap.PROT_READ)
-        except (RingError, OSError, ValueError) as error:
-            self._file.close()
-            raise error if isinstance(error, RingError) else RingError(f"cannot map {path}: {error}") from error
-        try:
-            self._geometry = _read_static(self._map, path)
+            self._map = _map(self._file.fileno(), path)
         except RingError:
-            self.close()
+            self._file.close()
+            raise
+        try:
+            self._geometry = read_header(self._map, path)
+        except RingError:
+            self._map.close()
+            self._file.close()
             raise
         self.identity = self._geometry.identity
-        self._words = memoryview(self._map).cast("Q")
-        self._tail = 0
+        self._view = memoryview(self._map)
+        self._words = self._view.cast("Q")
+        self._tail = start
         self._stalled_polls = 0
         self._meta_tail = 0
 
+    @property
+    def tail(self) -> int:
+        """Index of the record that the next poll begins with."""
+        return self._tail
+
     def poll(self, limit: int = 4096) -> Batch:
-        """Return the records written since the last poll, at most ``limit`` of them."""
+        """Return the records written since the last poll, at most ``limit`` of them.
+
+        Raises:
+            RingError: somebody truncated the file since it was opened.
+        """
+        self._check_size()
         geometry = self._geometry
         overwritten = torn = 0
         records: list[Record] = []
@@ -82,23 +92,31 @@ class RingReader:
         if self._tail < oldest:
             overwritten += oldest - self._tail
             self._tail = oldest
-        while self._tail < head and len(records) < limit:
+        while len(records) < limit:
             offset = geometry.records_offset + self._tail % geometry.capacity * at.RECORD_BYTES
             raw = self._map[offset : offset + at.RECORD_BYTES]
             (commit,) = at.U64.unpack_from(raw, at.RECORD_COMMIT_OFFSET)
+            if self._tail >= head and commit != self._tail + 1:
+                break  # with several threads, or a writer killed in between, head lags behind
             if commit > self._tail + 1:
                 overwritten += 1  # the writer came round while we read
-            elif commit != self._tail + 1:
+            elif commit != self._tail + 1 or at.U32.unpack_from(raw, at.RECORD_CRC_OFFSET)[
+                0
+            ] != zlib.crc32(raw[: at.RECORD_CRC_OFFSET]):
+                # A thread of the writer may still be filling it, or its stores arrive out of order.
                 self._stalled_polls += 1
-                if self._stalled_polls < _TORN_PATIENCE_POLLS and self.writer_alive():
-                    break  # another thread of the writer is still filling it
-                torn += 1
-            elif at.U32.unpack_from(raw, at.RECORD_CRC_OFFSET)[0] != zlib.crc32(
-                raw[: at.RECORD_CRC_OFFSET]
-            ):
+                if self._stalled_polls < TORN_PATIENCE_POLLS and self.writer_alive():
+                    break
                 torn += 1
             else:
-                records.append(_record(raw))
+                (start, end, join, issue, payload, seq, step, peer, group, kind, code, flags) = (
+                    at.RECORD.unpack_from(raw)
+                )
+                records.append(
+                    Record(
+                        kind, code, group, seq, step, peer, payload, start, end, join, issue, flags
+                    )
+                )
             self._stalled_polls = 0
             self._tail += 1
         return Batch(records=records, overwritten=overwritten, torn=torn)
@@ -134,23 +152,24 @@ class RingReader:
             if self._words[offset // 8] != 1:
                 continue
             raw = self._map[offset : offset + at.INFLIGHT_BYTES]
-            if self._words[offset // 8] != 1:
-                continue
-            _, start_ns, payload_bytes, seq, step, peer, group, op, _, flags, _ = (
+            if raw != self._map[offset : offset + at.INFLIGHT_BYTES]:
+                continue  # it is being replaced: whatever it was has been released
+            commit, start_ns, payload_bytes, seq, step, peer, group, op, _, flags, _ = (
                 at.INFLIGHT.unpack_from(raw)
             )
-            found.append(
-                InFlight(
-                    op=op,
-                    group=group,
-                    seq=seq,
-                    step=step,
-                    peer=peer,
-                    payload_bytes=payload_bytes,
-                    start_ns=start_ns,
-                    flags=flags,
+            if commit == 1:
+                found.append(
+                    InFlight(
+                        op=op,
+                        group=group,
+                        seq=seq,
+                        step=step,
+                        peer=peer,
+                        payload_bytes=payload_bytes,
+                        start_ns=start_ns,
+                        flags=flags,
+                    )
                 )
-            )
         return found
 
     def anchor(self) -> ClockAnchor:
@@ -181,107 +200,36 @@ class RingReader:
 
     def close(self) -> None:
         """Unmap the file."""
-        words = getattr(self, "_words", None)
-        if words is not None:
-            words.release()
+        self._words.release()
+        self._view.release()
         self._map.close()
         self._file.close()
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Geometry:
-    identity: RingIdentity
-    capacity: int
-    inflight_offset: int
-    inflight_slots: int
-    meta_offset: int
-    meta_bytes: int
-    records_offset: int
+    def _check_size(self) -> None:
+        # Reading a page that is gone would be a SIGBUS.
+        size_bytes = os.fstat(self._file.fileno()).st_size
+        if size_bytes < len(self._map):
+            raise RingError(
+                f"{self.path} has {size_bytes} bytes and had {len(self._map)}: it was truncated"
+            )
 
 
-def _read_static(mapped: mmap.mmap, path: Path) -> _Geometry:
-    if mapped[:8] != at.MAGIC:
-        raise RingError(f"{path} begins with {mapped[:8]!r}, not {at.MAGIC!r}: it is no ring")
-    fields = at.STATIC.unpack_from(mapped)
-    version = fields[1]
-    if version > at.VERSION:
+def _map(fd: int, path: Path) -> mmap.mmap:
+    size_bytes = os.fstat(fd).st_size
+    if not at.HEADER_BYTES <= size_bytes <= at.MAX_FILE_BYTES:
         raise RingError(
-            f"{path} is ring version {version}; this reader knows up to {at.VERSION}: "
-            "update the paceline of the sidecar"
+            f"{path} has {size_bytes} bytes; a ring has {at.HEADER_BYTES} to {at.MAX_FILE_BYTES}: "
+            "it is truncated or no ring; remove it"
         )
-    stored = at.U32.unpack_from(mapped, at.STATIC_CRC_OFFSET)[0]
-    if fields[3] != at.BYTE_ORDER_MARK or stored != zlib.crc32(mapped[: at.STATIC_CRC_OFFSET]):
-        raise RingError(f"the header of {path} does not match its checksum: it is corrupt")
-    (record_bytes, capacity, inflight_offset, inflight_slots, meta_offset, meta_bytes, records_offset) = fields[4:11]  # fmt: skip
-    parts_fit = (
-        record_bytes == at.RECORD_BYTES
-        and 1 <= capacity
-        and inflight_offset % 8 == 0
-        and inflight_offset + inflight_slots * at.INFLIGHT_BYTES <= len(mapped)
-        and meta_offset + meta_bytes <= len(mapped)
-        and records_offset + capacity * record_bytes <= len(mapped)
-    )
-    if not parts_fit:
-        raise RingError(
-            f"{path} has {len(mapped)} bytes, fewer than its header promises: it is truncated"
-        )
-    return _Geometry(
-        identity=_identity(fields[11:]),
-        capacity=capacity,
-        inflight_offset=inflight_offset,
-        inflight_slots=inflight_slots,
-        meta_offset=meta_offset,
-        meta_bytes=meta_bytes,
-        records_offset=records_offset,
-    )
-
-
-def _identity(fields: tuple[Any, ...]) -> RingIdentity:
-    rank, local_rank, world_size, attempt, pid, created_wall_ns, created_mono_ns = fields[:7]
-    incarnation, node, job, run_id, boot, time_namespace, producer = fields[7:]
-    return RingIdentity(
-        job=_text(job),
-        run_id=_text(run_id),
-        attempt=attempt,
-        rank=rank,
-        local_rank=local_rank,
-        world_size=world_size,
-        node=_text(node),
-        pid=pid,
-        incarnation=incarnation,
-        boot_id=_text(boot),
-        time_namespace=time_namespace,
-        created_wall_ns=created_wall_ns,
-        created_mono_ns=created_mono_ns,
-        producer=_text(producer),
-    )
-
-
-def _text(field: bytes) -> str:
-    return field.rstrip(b"\0").decode("utf-8", errors="replace")
+    try:
+        return mmap.mmap(fd, size_bytes // 8 * 8, prot=mmap.PROT_READ)
+    except (OSError, ValueError) as error:
+        raise RingError(f"cannot map {path}: {error}") from error
 
 
 def _json_object(text: bytes) -> dict[str, Any] | None:
     try:
         entry = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
-
-
-def _record(raw: bytes) -> Record:
-    (start_ns, end_ns, join_ns, issue_ns, payload_bytes, seq, step, peer, group, kind, code, flags) = at.RECORD.unpack_from(raw)  # fmt: skip
-    return Record(
-        kind=kind,
-        code=code,
-        group=group,
-        seq=seq,
-        step=step,
-        peer=peer,
-        payload_bytes=payload_bytes,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        join_ns=join_ns,
-        issue_ns=issue_ns,
-        flags=flags,
-    )

@@ -16,9 +16,11 @@ import os
 import re
 import secrets
 import struct
+import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from paceline.clock import mono_ns, take_anchor, wall_ns
 from paceline.errors import RingError
@@ -56,9 +58,10 @@ class RingWriter:
         self._map = mmap.mmap(self._file.fileno(), size_bytes)
         self._bytes = memoryview(self._map)
         self._words = self._bytes.cast("Q")
-        self._records_offset = at.HEADER_BYTES + at.INFLIGHT_SLOTS * at.INFLIGHT_BYTES + at.META_BYTES
+        self._records_offset = at.RECORDS_OFFSET
         self._next_index = itertools.count()
         self._free_slots = list(range(at.INFLIGHT_SLOTS))
+        self._rare = threading.Lock()  # for what happens rarely: metadata, anchors
         self.anchor()
 
     def record(
@@ -132,16 +135,17 @@ class RingWriter:
     def meta(self, entry: Mapping[str, object]) -> bool:
         """Append a JSON object (a group, the torch version) to the metadata; False when full."""
         text = json.dumps(entry, separators=(",", ":")).encode()
-        used = self._words[at.META_HEAD_OFFSET // _WORD]
         size = at.pad8(at.META_ENTRY.size + len(text))
-        if used + size > at.META_BYTES:
-            self.count(at.DROPPED_META_OFFSET)
-            return False
-        offset = at.HEADER_BYTES + at.INFLIGHT_SLOTS * at.INFLIGHT_BYTES + used
-        at.META_ENTRY.pack_into(self._map, offset, len(text), zlib.crc32(text))
-        body = offset + at.META_ENTRY.size
-        self._bytes[body : body + len(text)] = text
-        self._words[at.META_HEAD_OFFSET // _WORD] = used + size
+        with self._rare:
+            used = self._words[at.META_HEAD_OFFSET // _WORD]
+            if used + size > at.META_BYTES:
+                self.count(at.DROPPED_META_OFFSET)
+                return False
+            offset = at.META_OFFSET + used
+            at.META_ENTRY.pack_into(self._map, offset, len(text), zlib.crc32(text))
+            body = offset + at.META_ENTRY.size
+            self._bytes[body : body + len(text)] = text
+            self._words[at.META_HEAD_OFFSET // _WORD] = used + size
         return True
 
     def heartbeat(self, step: int) -> None:
@@ -151,12 +155,13 @@ class RingWriter:
 
     def anchor(self) -> None:
         """Store a fresh pair of monotonic and wall-clock time."""
-        anchor = take_anchor()
-        count = self._words[at.ANCHOR_COUNT_OFFSET // _WORD]
-        slot = at.ANCHOR_SLOTS_OFFSET + count % 2 * at.ANCHOR.size
-        self._words[slot // _WORD] = anchor.mono_ns
-        self._words[slot // _WORD + 1] = anchor.wall_ns
-        self._words[at.ANCHOR_COUNT_OFFSET // _WORD] = count + 1
+        with self._rare:
+            anchor = take_anchor()
+            count = self._words[at.ANCHOR_COUNT_OFFSET // _WORD]
+            slot = at.ANCHOR_SLOTS_OFFSET + count % 2 * at.ANCHOR.size
+            self._words[slot // _WORD] = anchor.mono_ns
+            self._words[slot // _WORD + 1] = anchor.wall_ns
+            self._words[at.ANCHOR_COUNT_OFFSET // _WORD] = count + 1
 
     def count(self, counter_offset: int) -> None:
         """Add one to a counter of the header."""
@@ -182,12 +187,14 @@ def ring_name(identity: RingIdentity) -> str:
     )
 
 
-def _create(directory: Path, path: Path, size_bytes: int, identity: RingIdentity, capacity: int):  # type: ignore[no-untyped-def]
+def _create(
+    directory: Path, path: Path, size_bytes: int, identity: RingIdentity, capacity: int
+) -> BinaryIO:
     """Make the file whole under another name, lock it, then give it its own name."""
     unfinished = path.with_suffix(f".{secrets.token_hex(4)}.tmp")
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = open(unfinished, "x+b")  # noqa: SIM115  kept open: it carries the lock
+        file = open(unfinished, "x+b", opener=_private)  # noqa: SIM115  it carries the lock
     except OSError as error:
         raise RingError(
             f"cannot make a ring in {directory}: {error}; set PACELINE_RUNTIME_DIR to a "
@@ -213,13 +220,16 @@ def _create(directory: Path, path: Path, size_bytes: int, identity: RingIdentity
     return file
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def static_header(identity: RingIdentity, capacity: int) -> bytes:
     """Return the static part of a header, with its checksum (512 bytes)."""
-    meta_offset = at.HEADER_BYTES + at.INFLIGHT_SLOTS * at.INFLIGHT_BYTES
     fields = at.STATIC.pack(
         at.MAGIC, at.VERSION, 0, at.BYTE_ORDER_MARK,
         at.RECORD_BYTES, capacity, at.HEADER_BYTES, at.INFLIGHT_SLOTS,
-        meta_offset, at.META_BYTES, meta_offset + at.META_BYTES,
+        at.META_OFFSET, at.META_BYTES, at.RECORDS_OFFSET,
         identity.rank, identity.local_rank, identity.world_size, identity.attempt, identity.pid,
         identity.created_wall_ns, identity.created_mono_ns, identity.incarnation,
         identity.node.encode(), identity.job.encode(), identity.run_id.encode(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -11,17 +12,26 @@ import msgspec
 
 from paceline.errors import WireError
 from paceline.wire import columns
-from paceline.wire.frames import COLUMN_NAMES, DELTA_COLUMNS, MAX_RECORDS_PER_FRAME, Frame
+from paceline.wire.frames import (
+    COLUMN_NAMES,
+    DELTA_COLUMNS,
+    MAX_GROUPS_PER_FRAME,
+    MAX_PENDING_PER_FRAME,
+    MAX_RECORDS_PER_FRAME,
+    Frame,
+)
 
 MAGIC = b"PLWF"
 VERSION = 1
 CONTENT_TYPE = "application/vnd.paceline.frames"
 HEADER = struct.Struct("<4sBBHIII")
-"""magic, version, compression (1 = zlib), reserved, packed bytes, unpacked bytes, CRC-32 of packed."""
+"""magic, version, compression (1 = zlib), 0, packed bytes, unpacked bytes, CRC-32 of packed."""
 ZLIB = 1
 MAX_PACKED_BYTES = 1 << 20
 MAX_UNPACKED_BYTES = 4 << 20
 
+_INCARNATION = re.compile(r"[0-9a-f]{32}\Z")
+_JOB = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)
 
@@ -62,7 +72,7 @@ def split_frames(body: bytes) -> Iterator[bytes | Rejected]:
         if end > len(body):
             yield Rejected(offset=offset, reason=f"truncated: {len(body)} bytes, {end} promised")
             return
-        if version > VERSION:
+        if version != VERSION:
             reason = f"wire version {version}; this collector knows {VERSION}: update it"
             yield Rejected(offset=offset, reason=reason)
         elif compression != ZLIB:
@@ -89,10 +99,16 @@ def decode_frame(packed_frame: bytes) -> Frame:
         raise WireError(f"{len(packed_frame)} bytes are too few for a frame")
     magic, version, compression, _, packed_bytes, raw_bytes, crc = HEADER.unpack_from(packed_frame)
     packed = packed_frame[HEADER.size :]
-    if magic != MAGIC or version > VERSION or compression != ZLIB:
+    if magic != MAGIC or version != VERSION or compression != ZLIB:
         raise WireError(f"not a frame of wire version {VERSION}: {packed_frame[:6]!r}")
-    if len(packed) != packed_bytes or raw_bytes > MAX_UNPACKED_BYTES:
+    if len(packed) != packed_bytes:
         raise WireError(f"frame of {len(packed)} bytes promises {packed_bytes}; it is truncated")
+    # 0 would mean "no limit" to zlib.
+    if packed_bytes > MAX_PACKED_BYTES or not 1 <= raw_bytes <= MAX_UNPACKED_BYTES:
+        raise WireError(
+            f"frame of {packed_bytes} packed, {raw_bytes} unpacked bytes; the limits are "
+            f"{MAX_PACKED_BYTES} and 1 to {MAX_UNPACKED_BYTES}"
+        )
     if zlib.crc32(packed) != crc:
         raise WireError("the checksum of a frame does not match; it is corrupt")
     inflater = zlib.decompressobj()
@@ -145,5 +161,12 @@ def _check(frame: Frame) -> None:
             )
     if not 0 <= frame.rank < frame.world_size <= 1_000_000:
         raise WireError(f"rank {frame.rank} of world size {frame.world_size} is out of range")
-    if len(frame.incarnation) != 32 or frame.frame_seq < 0 or frame.attempt < 0:
+    if not _INCARNATION.match(frame.incarnation) or frame.frame_seq < 0 or frame.attempt < 0:
         raise WireError("incarnation, frame_seq or attempt of a frame is out of range")
+    if not _JOB.match(frame.job):
+        raise WireError(f"job {frame.job[:200]!r} is not 1 to 128 of A-Z a-z 0-9 . _ -")
+    if len(frame.groups) > MAX_GROUPS_PER_FRAME or len(frame.pending) > MAX_PENDING_PER_FRAME:
+        raise WireError(
+            f"frame of {len(frame.groups)} groups and {len(frame.pending)} pending collectives; "
+            f"the limits are {MAX_GROUPS_PER_FRAME} and {MAX_PENDING_PER_FRAME}"
+        )

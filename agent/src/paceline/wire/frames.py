@@ -14,6 +14,8 @@ COLUMN_NAMES = (
 start_ns`` and ``issue_before_ns = start_ns - issue_ns``; each is -1 where that time is unknown."""
 DELTA_COLUMNS = frozenset({"seq", "step", "start_ns"})
 MAX_RECORDS_PER_FRAME = 16384
+MAX_GROUPS_PER_FRAME = 1024
+MAX_PENDING_PER_FRAME = 1024
 
 
 class GroupDef(msgspec.Struct, frozen=True, omit_defaults=True):
