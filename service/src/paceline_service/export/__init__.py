@@ -1,0 +1,1 @@
+"""Answers and records for others to read: text, event logs."""
