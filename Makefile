@@ -1,0 +1,57 @@
+# Everything goes into .venv; `make test` and `make demo` need python3, make and a C compiler.
+# PYTHON=python3.12 make setup   chooses another Python (3.10 to 3.13).
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow test-gpu check bench clean format dashboards constraints
+
+PY := .venv/bin/python
+# RANK chooses the demo's slow rank; under torchrun the same name means something else.
+unexport RANK
+BASE_PYTHON := $(or $(PYTHON),python3)
+SOURCES := agent service dashboards tools tests
+
+help: ## Say what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+setup: ## Install everything into .venv (seconds when nothing changed)
+	@command -v "$(BASE_PYTHON)" >/dev/null || { \
+	  echo "$(BASE_PYTHON) is missing: install Python 3.10 to 3.13, or name one with PYTHON=..." >&2; \
+	  exit 2; }
+	@"$(BASE_PYTHON)" tools/bootstrap.py $(if $(PYTHON),--chosen)
+
+demo: setup ## Train a small model on 4 ranks, slow one down, watch it being named (FAULT=, RANK=)
+	@$(if $(RANK),DEMO_SLOW_RANK="$(RANK)") $(if $(FAULT),FAULT="$(FAULT)") .venv/bin/paceline demo
+
+# tests/conftest.py puts the timing-sensitive tests last and on one process.
+test: setup ## Run all tests but gpu, bench and slow
+	@$(PY) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-slow: setup ## Run the tests that are too long for `make test`
+	@$(PY) -m pytest -m slow
+
+test-gpu: setup ## Run the tests that need an NVIDIA GPU
+	@$(PY) -m pytest -m gpu tests/gpu
+
+check: setup ## Format, lint, types, layers, unit tests, committed dashboards
+	$(PY) -m ruff format --check $(SOURCES)
+	$(PY) -m ruff check $(SOURCES)
+	$(PY) -m mypy
+	.venv/bin/lint-imports --no-logo
+	$(PY) -m paceline_dashboards.build dashboards/dist --check
+	$(PY) -m pytest -q -n 2 tests/unit
+
+bench: setup ## Measure overhead, memory and throughput; writes bench/results
+	@.venv/bin/paceline bench
+
+format: setup ## Put the code into its one format
+	$(PY) -m ruff format $(SOURCES)
+	$(PY) -m ruff check --fix $(SOURCES)
+
+dashboards: setup ## Build the committed dashboards
+	$(PY) -m paceline_dashboards.build dashboards/dist
+
+constraints: setup ## Resolve constraints.txt anew
+	$(PY) tools/constraints.py
+
+clean: ## Remove .venv and everything that is made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find agent service dashboards tools tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SERIAL_MARKERS = ("integration", "e2e")
+LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests that start processes last and on one xdist worker: they measure time."""
+    for item in items:
+        directory = item.path.relative_to(ROOT / "tests").parts[0]
+        if directory in SERIAL_MARKERS:
+            item.add_marker(directory)
+        if any(item.get_closest_marker(marker) for marker in SERIAL_MARKERS):
+            item.add_marker(pytest.mark.xdist_group("serial"))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is not None)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the caller's environment out of the tests."""
+    for name in list(os.environ):
+        if name.startswith("PACELINE_") or name in LAUNCHER_VARIABLES:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Return the root of the repository."""
+    return ROOT
