@@ -1,0 +1,1 @@
+"""What Paceline costs and what it carries, measured in pairs within one run."""
