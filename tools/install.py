@@ -170,7 +170,7 @@ def install_paceline() -> None:
 
 def failure_advice(what: str) -> str:
     """Return what went wrong while ``what`` was installed, and what to do about it."""
-    text = LOG.read_text(encoding="utf-8", errors="replace")
+    text = LOG.read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")[2]
     where = f"The whole output is in {LOG.relative_to(ROOT)}."
     if any(sign in text for sign in OFFLINE_SIGNS):
         return (
@@ -185,7 +185,10 @@ def failure_advice(what: str) -> str:
 
 def _last_error(log: str) -> str:
     errors = [line for line in log.splitlines() if line.startswith("ERROR:") and "://" not in line]
-    return errors[-1][len("ERROR:") :].strip() if errors else "pip failed."
+    message = errors[-1][len("ERROR:") :].strip() if errors else "pip failed"
+    if message.startswith("No matching distribution"):
+        message += ": pip's index has no build of it for this Python and system"
+    return message.rstrip(".") + "."
 
 
 def _last_line(text: str) -> str:
