@@ -1,0 +1,232 @@
+"""Kernels for every ``c10d::`` operator at BackendSelect, redispatching below it.
+
+Why there: docs/adr/0010-hooks-at-backend-select.md. The code between two stamps is
+on the path of every collective of the job, so it is written flat, not pretty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline.clock import mono_ns
+from paceline.hooks.operators import Operator, first_tensor, operator, payload_reader
+from paceline.hooks.pending import Entry
+from paceline.hooks.recorder import Recorder
+from paceline.vocabulary import P2P_OPS, Flag, Op
+
+_ASYNC = int(Flag.ASYNC)
+_FAILED = int(Flag.FAILED)
+
+
+class CollectiveHooks:
+    """Installs the kernels, and takes them out again.
+
+    Args:
+        torch: the imported torch.
+        c10d: the imported ``torch.distributed.distributed_c10d``.
+        recorder: where arrivals and releases go.
+    """
+
+    def __init__(self, torch: Any, c10d: Any, recorder: Recorder) -> None:
+        self._torch = torch
+        self._c10d = c10d
+        self._recorder = recorder
+        self._libraries: list[Any] = []
+        self._waits: list[tuple[type, Any]] = []
+        self._below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+
+    def install(self) -> None:
+        """Register a kernel for every operator that this torch has, and patch ``Work.wait``."""
+        torch = self._torch
+        library = torch.library.Library("c10d", "IMPL")
+        self._libraries.append(library)
+        for full_name in sorted(torch._C._dispatch_get_all_op_names()):
+            if not full_name.startswith("c10d::"):
+                continue
+            name, _, overload = full_name.removeprefix("c10d::").partition(".")
+            if overload:
+                continue
+            handle = getattr(torch.ops.c10d, name).default
+            spec = operator(name, [argument.name for argument in handle._schema.arguments])
+            if spec is not None:
+                kernel = self._kernel(spec, handle._handle.redispatch_boxed)
+                library.impl(name, kernel, "BackendSelect", with_keyset=True)
+        if "_c10d_functional::wait_tensor" in torch._C._dispatch_get_all_op_names():
+            functional = torch.library.Library("_c10d_functional", "IMPL")
+            self._libraries.append(functional)
+            call = torch.ops._c10d_functional.wait_tensor.default._handle.redispatch_boxed
+            functional.impl(
+                "wait_tensor", self._wait_tensor_kernel(call), "BackendSelect", with_keyset=True
+            )
+        self._patch_wait(self._c10d.Work)
+
+    def uninstall(self) -> None:
+        """Take everything out again."""
+        for owner, original in self._waits:
+            owner.wait = original  # type: ignore[attr-defined]
+        self._waits.clear()
+        for library in self._libraries:
+            library._destroy()
+        self._libraries.clear()
+
+    def _kernel(self, spec: Operator, call: Callable[..., Any]) -> Callable[..., Any]:
+        recorder, below = self._recorder, self._below
+        arrive, issued = self._arrive(spec), self._issued
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.on:
+                return call(keyset & below, *args, **kwargs)
+            start_ns = mono_ns()
+            arrived = None
+            try:
+                arrived = arrive(args, start_ns)
+            except Exception as error:
+                recorder.failed(error)
+            try:
+                out = call(keyset & below, *args, **kwargs)
+            except BaseException:
+                if arrived is not None:
+                    recorder.guarded(lambda: self._ended(arrived, _FAILED))
+                raise
+            if arrived is not None:
+                try:
+                    issued(arrived, out)
+                except Exception as error:
+                    recorder.failed(error)
+            return out
+
+        return kernel
+
+    def _arrive(self, spec: Operator) -> Callable[[tuple[Any, ...], int], tuple[Any, ...] | None]:
+        """Return what is done when a call of this operator arrives."""
+        recorder, groups = self._recorder, self._recorder.groups
+        clock = recorder.clock
+        unbox = self._c10d.ProcessGroup.unbox
+        plain = (self._torch.Tensor, self._torch.nn.Parameter)
+        read_payload = payload_reader(spec)
+        op, directed = int(spec.op), spec.op in P2P_OPS
+        sends, any_source = spec.op is Op.SEND, directed and spec.root_at < 0
+        group_at, tensor_at, output_at = spec.group_at, spec.tensor_at, spec.output_at
+        root_at, async_at, times_size = spec.root_at, spec.async_at, spec.times_size
+
+        def arrive(args: tuple[Any, ...], start_ns: int) -> tuple[Any, ...] | None:
+            tensor = first_tensor(args[tensor_at])
+            if tensor is not None:
+                if type(tensor) not in plain and "Fake" in type(tensor).__name__:
+                    return None
+                if tensor.is_meta:
+                    return None
+            group = groups.get(unbox(args[group_at]))
+            if group is None:
+                return None
+            peer = group.ranks[args[root_at]] if root_at >= 0 else -1
+            if not directed:
+                seq = group.next_seq()
+            elif any_source:
+                seq = 0
+            else:
+                me = group.ranks[group.rank]
+                seq = group.next_directed_seq(*((me, peer) if sends else (peer, me)))
+            if not recorder.full:
+                return None
+            if clock.boundary_ns and recorder.in_training_thread():
+                clock.commit()
+            clock.seen(start_ns)
+            payload = read_payload(args[tensor_at])
+            if times_size:
+                payload *= group.size
+            # The dispatcher drops trailing arguments that have their default: async_op=True.
+            flags = _ASYNC if async_at >= 0 and (len(args) <= async_at or args[async_at]) else 0
+            step = clock.step
+            index = group.index
+            on_cpu = tensor is None or tensor.is_cpu
+            slot = -1
+            if on_cpu:
+                slot = recorder.writer.begin(op, index, seq, step, peer, payload, start_ns, flags)
+            output = first_tensor(args[output_at])
+            return (
+                op, index, seq, step, peer, payload, start_ns, flags, slot,
+                output.data_ptr() if output is not None and on_cpu and not output.is_sparse else 0,
+                async_at < 0, on_cpu, group if any_source else None,
+            )  # fmt: skip
+
+        return arrive
+
+    def _issued(self, arrived: tuple[Any, ...], out: Any) -> None:
+        """The call came back: keep its Work until the release is seen."""
+        boxed = out[-1] if type(out) is tuple and out else out
+        work = None if boxed is None or boxed == () else self._c10d.Work.unbox(boxed)
+        if work is None or not arrived[11]:
+            self._ended(arrived, 0)
+            return
+        if type(work) not in self._recorder.known_works:
+            self._know(type(work))
+        returned_ns = mono_ns() if arrived[10] else 0
+        self._recorder.pending.add(Entry(work, *arrived[:10], returned_ns, arrived[12]))
+
+    def _ended(self, arrived: tuple[Any, ...], flags: int) -> None:
+        """No Work is kept: on a CPU the call itself was the wait, on a device nothing is known.
+
+        Holding a Work of NCCL would pin its tensors, and waiting for it is not ours to do.
+        """
+        end_ns = mono_ns() if arrived[11] or flags else 0
+        entry = Entry(None, *arrived[:10], 0)
+        join_ns = entry.start_ns if end_ns else 0
+        self._recorder.pending.write(entry, end_ns, join_ns, entry.flags | flags)
+
+    def _know(self, kind: type) -> None:
+        self._recorder.known_works.add(kind)
+        if kind is not self._c10d.Work and "wait" in kind.__dict__:
+            self._patch_wait(kind)
+
+    def _patch_wait(self, owner: type) -> None:
+        """Stamp the waits of Python callers. C++ callers are seen by sweeps."""
+        original = owner.__dict__["wait"]
+        recorder = self._recorder
+
+        # Through the class attribute as it was: an instancemethod binds itself on access.
+        def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.on or not recorder.pending.has(self):
+                return original.__get__(self, type(self))(*args, **kwargs)
+            join_ns = mono_ns()
+            try:
+                result = original.__get__(self, type(self))(*args, **kwargs)
+            except BaseException:
+                end_ns = mono_ns()
+                recorder.guarded(lambda: recorder.pending.waited(self, join_ns, end_ns, True))
+                raise
+            end_ns = mono_ns()
+            try:
+                recorder.pending.waited(self, join_ns, end_ns)
+            except Exception as error:
+                recorder.failed(error)
+            return result
+
+        wait.__doc__ = getattr(original, "__doc__", None)
+        wait._torchdynamo_disable = True  # type: ignore[attr-defined]
+        owner.wait = wait  # type: ignore[attr-defined]
+        self._waits.append((owner, original))
+
+    def _wait_tensor_kernel(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Stamp the waits of functional collectives, which find their Work by the tensor."""
+        recorder, below = self._recorder, self._below
+
+        def kernel(keyset: Any, tensor: Any) -> Any:
+            work = None
+            if recorder.on and len(recorder.pending):
+                try:
+                    work = recorder.pending.of_output(tensor.data_ptr())
+                except Exception:  # a tensor without storage is no result of ours
+                    work = None
+            if work is None:
+                return call(keyset & below, tensor)
+            join_ns = mono_ns()
+            out = call(keyset & below, tensor)
+            end_ns = mono_ns()
+            recorder.guarded(lambda: recorder.pending.waited(work, join_ns, end_ns))
+            return out
+
+        return kernel
+
+

@@ -1,0 +1,153 @@
+"""Collectives that were issued and whose release was not seen yet."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from paceline.clock import mono_ns
+from paceline.hooks.groups import GroupState
+from paceline.ring.writer import RingWriter
+from paceline.vocabulary import P2P_OPS, Flag, RecordKind
+
+MAX_PENDING = 4096
+"""Beyond this the oldest is let go: its Work, and what that keeps alive, is the job's."""
+ABANDONED_STEPS = 2
+"""A send or receive that nobody can wait for any more is let go after so many steps."""
+NOT_IMMEDIATE_NS = 200_000
+"""A wait that begins so long after the call returned makes an operation asynchronous, where
+torch does not tell: many times the host cost of a call, far below any compute worth overlapping."""
+
+_COLLECTIVE = int(RecordKind.COLLECTIVE)
+_POLLED = int(Flag.RELEASE_POLLED | Flag.ASYNC)
+_P2P = frozenset(int(op) for op in P2P_OPS)
+_REFERENCES_OF_OURS = 3
+"""To a Work in ``sweep``: the entry's, the local name's, and that of getrefcount's argument."""
+
+
+class Entry(NamedTuple):
+    """One collective between its arrival and its release."""
+
+    work: Any
+    op: int
+    group: int
+    seq: int
+    step: int
+    peer: int
+    payload_bytes: int
+    start_ns: int
+    flags: int
+    slot: int
+    output: int
+    """Address of the first output, by which ``wait_tensor`` is matched; 0 unknown."""
+    returned_ns: int
+    """When the call returned, for operations that do not tell whether they are asynchronous."""
+    any_source: GroupState | None = None
+    """The group of a receive whose source only its completion tells."""
+
+
+class Pending:
+    """The table of pending collectives; whoever pops an entry writes its record.
+
+    Several threads work on it: single operations on a dict are atomic.
+    """
+
+    def __init__(self, writer: RingWriter) -> None:
+        self.writer = writer
+        self._entries: dict[int, Entry] = {}
+
+    def __len__(self) -> int:
+        """Return how many are pending."""
+        return len(self._entries)
+
+    def add(self, entry: Entry) -> None:
+        """Keep ``entry`` until its release is seen."""
+        if len(self._entries) >= MAX_PENDING:
+            self.sweep(mono_ns(), entry.step)
+            if len(self._entries) >= MAX_PENDING:
+                self._let_go(next(iter(self._entries)))
+        self._entries[id(entry.work)] = entry
+
+    def has(self, work: Any) -> bool:
+        """Whether ``work`` is pending."""
+        return id(work) in self._entries
+
+    def waited(self, work: Any, join_ns: int, end_ns: int, failed: bool = False) -> None:
+        """The wait for ``work`` that began at ``join_ns`` is over."""
+        entry = self._entries.pop(id(work), None)
+        if entry is None:
+            return
+        flags = entry.flags
+        if failed:
+            flags |= Flag.FAILED
+        if entry.returned_ns and join_ns - entry.returned_ns > NOT_IMMEDIATE_NS:
+            flags |= Flag.ASYNC
+        if entry.any_source is not None and not failed:
+            entry = _with_source(entry, entry.any_source)
+        self.write(entry, end_ns, join_ns, int(flags))
+
+    def of_output(self, address: int) -> Any:
+        """Return the pending Work whose first output lies at ``address``, or None."""
+        for entry in self._snapshot():
+            if entry.output == address:
+                return entry.work
+        return None
+
+    def sweep(self, now_ns: int, step: int, *, older_than_ns: int = 0) -> None:
+        """Give those that have completed ``now_ns`` as their release.
+
+        Args:
+            now_ns: the time of this sweep, equal for all that it releases.
+            step: the step the rank is in.
+            older_than_ns: leave those that arrived later alone.
+        """
+        if not self._entries:
+            return
+        for entry in self._snapshot():
+            if now_ns - entry.start_ns < older_than_ns:
+                continue
+            work = entry.work
+            if work.is_completed():
+                if self._entries.pop(id(work), None) is not None:
+                    failed = 0 if work.is_success() else int(Flag.FAILED)
+                    self.write(entry, now_ns, 0, entry.flags | _POLLED | failed)
+            elif (
+                entry.op in _P2P
+                and step - entry.step >= ABANDONED_STEPS
+                # Nobody but this table holds it in Python; C++ never waits for one that long.
+                and sys.getrefcount(work) <= _REFERENCES_OF_OURS
+            ):
+                self._let_go(id(work))
+
+    def close(self) -> None:
+        """Write what is still pending as such."""
+        for key in list(self._entries):
+            self._let_go(key)
+
+    def write(self, entry: Entry, end_ns: int, join_ns: int, flags: int) -> None:
+        """Write the record of ``entry`` and take it out of the in-flight table."""
+        writer = self.writer
+        writer.record(
+            _COLLECTIVE, entry.op, entry.group, entry.seq, entry.step, entry.peer,
+            entry.payload_bytes, entry.start_ns, end_ns, join_ns, entry.start_ns, flags,
+        )  # fmt: skip
+        writer.finish(entry.slot)
+
+    def _let_go(self, key: int) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.write(entry, 0, 0, entry.flags | int(Flag.NOT_WAITED | Flag.ASYNC))
+
+    def _snapshot(self) -> list[Entry]:
+        for _ in range(3):
+            try:
+                return list(self._entries.values())
+            except RuntimeError:  # another thread added or took one meanwhile
+                continue
+        return []
+
+
+def _with_source(entry: Entry, group: GroupState) -> Entry:
+    source = group.ranks[entry.work._source_rank()]
+    seq = group.next_directed_seq(source, group.ranks[group.rank])
+    return entry._replace(peer=source, seq=seq)

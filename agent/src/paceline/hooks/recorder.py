@@ -1,0 +1,81 @@
+"""What all hooks of a process share: the ring, the counters, and the rule that nothing escapes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from paceline.hooks.groups import Groups
+from paceline.hooks.pending import Pending
+from paceline.hooks.steps import StepClock
+from paceline.ring import layout
+from paceline.ring.writer import RingWriter
+
+log = logging.getLogger("paceline")
+MAX_ERRORS = 1000
+"""After so many failures the hooks only pass calls through."""
+
+
+class Recorder:
+    """The state behind the hooks of one process."""
+
+    def __init__(self, writer: RingWriter, groups: Groups, level: str) -> None:
+        self.writer = writer
+        self.groups = groups
+        self.level = level
+        self.on = True
+        """False: every hook passes the call through and does nothing else."""
+        self.full = level == "full"
+        self.clock = StepClock(None if level == "off" else writer)
+        self.pending = Pending(writer)
+        self.known_works: set[type] = set()
+        self.errors = 0
+        self._thread: int | None = None
+
+    def in_training_thread(self) -> bool:
+        """Whether the caller is the thread whose optimizer steps (any, until one did)."""
+        return self._thread is None or self._thread == get_ident()
+
+    def claim_training_thread(self) -> None:
+        """The caller's optimizer steps: its phases are the rank's."""
+        if self._thread is None:
+            self._thread = get_ident()
+
+    def sweep(self, now_ns: int) -> None:
+        """Ask every pending collective whether it has completed."""
+        self.pending.sweep(now_ns, self.clock.step)
+
+    def guarded(self, action: Callable[[], Any]) -> None:
+        """Run ``action``; an exception is counted and goes no further."""
+        try:
+            action()
+        except Exception as error:
+            self.failed(error)
+
+    def failed(self, error: Exception) -> None:
+        """A hook failed: count it, tell it once, let training go on."""
+        self.errors += 1
+        if self.errors == 1:
+            log.warning(
+                "a hook failed; training goes on and further failures are only counted",
+                exc_info=error,
+            )
+        try:
+            if self.on:
+                self.writer.count(layout.HOOK_ERRORS_OFFSET)
+        except Exception:
+            self.on = False
+        if self.errors >= MAX_ERRORS:
+            self.on = False
+
+    def close(self) -> None:
+        """Write what is still open, then say goodbye in the ring."""
+        if not self.on:
+            return
+        self.on = False
+        self.guarded(self.clock.commit)
+        self.guarded(self.pending.close)
+        self.guarded(lambda: self.writer.heartbeat(self.clock.step))
+        self.guarded(self.writer.close)

@@ -1,0 +1,156 @@
+"""What a process of a job knows about itself, read once from its environment.
+
+Reading never raises, because the reader may be a training process: what cannot
+be used is replaced by its default and named in ``problems``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+JOB_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
+LEVELS = ("full", "steps", "off")
+"""full: everything; steps: steps and phases only; off: nothing is written, counters still run."""
+MAX_RUN_ID_CHARS = 64
+
+_NO_ID = ("", "none")
+"""What torchrun puts into TORCHELASTIC_RUN_ID when nobody gave it an id."""
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LOCAL_WORLD_SIZE = (
+    "LOCAL_WORLD_SIZE",
+    "SLURM_NTASKS_PER_NODE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+)
+_ATTEMPT = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """The settings of one process; argument > environment > default."""
+
+    job: str
+    run_id: str
+    attempt: int
+    rank: int | None
+    local_rank: int
+    world_size: int | None
+    node: str
+    runtime_dir: Path
+    level: str
+    disabled: bool
+    url: str
+    problems: tuple[str, ...]
+    """Sentences about what could not be used; for the log, once."""
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str], *, job: str | None = None) -> AgentSettings:
+        """Read ``env``; never raises.
+
+        Args:
+            env: usually ``os.environ``.
+            job: a job name that takes precedence over ``PACELINE_JOB``.
+        """
+        problems: list[str] = []
+        level = env.get("PACELINE_LEVEL", "") or "full"
+        if level not in LEVELS:
+            problems.append(f"PACELINE_LEVEL={level!r} is none of {', '.join(LEVELS)}; using full")
+            level = "full"
+        return cls(
+            job=job_name(env, problems, job=job),
+            run_id=_run_id(env, problems),
+            attempt=_first_int(env, _ATTEMPT, problems) or 0,
+            rank=_first_int(env, _RANK, problems),
+            local_rank=_first_int(env, _LOCAL_RANK, problems) or 0,
+            world_size=_first_int(env, _WORLD_SIZE, problems),
+            node=node_name(env),
+            runtime_dir=runtime_dir(env),
+            level=level,
+            disabled=is_disabled(env),
+            url=env.get("PACELINE_URL", ""),
+            problems=tuple(problems),
+        )
+
+
+def is_disabled(env: Mapping[str, str]) -> bool:
+    """Whether ``PACELINE_DISABLE`` turns everything off."""
+    return env.get("PACELINE_DISABLE", "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def runtime_dir(env: Mapping[str, str]) -> Path:
+    """Return the directory of this node's rings: ``PACELINE_RUNTIME_DIR`` or the default."""
+    given = env.get("PACELINE_RUNTIME_DIR", "")
+    return Path(given) if given else default_runtime_dir()
+
+
+def default_runtime_dir() -> Path:
+    """Return ``/dev/shm/paceline-<uid>``, or the same below the temporary directory."""
+    shared_memory = Path("/dev/shm")
+    usable = shared_memory.is_dir() and os.access(shared_memory, os.W_OK)
+    return (shared_memory if usable else Path(tempfile.gettempdir())) / f"paceline-{os.getuid()}"
+
+
+def node_name(env: Mapping[str, str]) -> str:
+    """Return the name of this node, at most 64 bytes: Slurm's, Kubernetes', or the host's."""
+    name = env.get("SLURMD_NODENAME") or env.get("NODE_NAME") or socket.gethostname()
+    return name.encode()[:64].decode(errors="ignore")
+
+
+def job_name(env: Mapping[str, str], problems: list[str], *, job: str | None = None) -> str:
+    """Return the job's name; what is no job name is made one, and that is a problem to log."""
+    name = job or env.get("PACELINE_JOB") or env.get("SLURM_JOB_NAME")
+    if not name:
+        launcher_id = env.get("TORCHELASTIC_RUN_ID", "")
+        name = "job" if launcher_id in _NO_ID else launcher_id
+    if JOB_PATTERN.match(name):
+        return name
+    made = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:128] or "job"
+    problems.append(
+        f"job name {name[:140]!r} is not 1 to 128 of A-Z a-z 0-9 . _ -; using {made!r}; "
+        "set PACELINE_JOB"
+    )
+    return made
+
+
+def _run_id(env: Mapping[str, str], problems: list[str]) -> str:
+    """Return what all ranks of one launch share and no other launch has."""
+    for name in ("PACELINE_RUN_ID", "TORCHELASTIC_RUN_ID"):
+        value = env.get(name, "")
+        if value not in _NO_ID:
+            return value[:MAX_RUN_ID_CHARS]
+    if env.get("SLURM_JOB_ID"):
+        return f"slurm-{env['SLURM_JOB_ID']}.{env.get('SLURM_STEP_ID', '0')}"[:MAX_RUN_ID_CHARS]
+    world_size = _first_int(env, _WORLD_SIZE, []) or 1
+    if (_first_int(env, _LOCAL_WORLD_SIZE, []) or 0) < world_size > 1 and env.get("GROUP_RANK"):
+        problems.append(
+            "no run id: two launches of this job cannot be told apart; give torchrun "
+            "--rdzv-id, or start the job with `paceline run`"
+        )
+    address = f"{env.get('MASTER_ADDR', 'local')}-{env.get('MASTER_PORT', '0')}"
+    # On one node all ranks have one parent, and a later launch has another.
+    return f"{address}-{os.getppid()}"[:MAX_RUN_ID_CHARS]
+
+
+def _first_int(
+    env: Mapping[str, str], names: tuple[str, ...], problems: list[str]
+) -> int | None:
+    for name in names:
+        text = env.get(name)
+        if text is None:
+            continue
+        try:
+            value = int(text)
+        except ValueError:
+            value = -1
+        if 0 <= value < 1 << 31:
+            return value
+        problems.append(f"{name}={text!r} is no whole number of at least 0; ignored")
+    return None
