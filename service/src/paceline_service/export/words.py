@@ -97,17 +97,30 @@ def statement(finding: Json, report: Json) -> str:
 
 
 def costs(finding: Json, report: Json) -> str:
-    """Return what a finding costs as a clause; what is not known is left out."""
+    """Return what a finding costs everyone as a clause; what is not known is left out."""
     they = finding.get("kind") == "straggler" and len(finding.get("ranks") or ()) > 1
     subject = "they" if they else "it" if finding.get("kind") == "straggler" else "this"
-    slowdown, wasted = finding.get("slowdown"), finding.get("wasted_gpu_s")
+    ratio, wasted = finding.get("recoverable_ratio"), finding.get("wasted_gpu_s")
     so_far = " so far" if (report.get("job") or {}).get("state") == "running" else ""
     parts = []
-    if slowdown is not None and slowdown > 1:
-        parts.append(f"make{'' if they else 's'} every step {format_times(slowdown)} as long")
+    if ratio is not None and 0 < ratio < 1:
+        factor = format_times(1 / (1 - ratio))
+        parts.append(f"make{'' if they else 's'} every step {factor} as long")
     if wasted is not None:
         parts.append(f"{'have' if they else 'has'} cost {format_gpu_s(wasted)}{so_far}")
     return f"{subject} {' and '.join(parts)}" if parts else ""
+
+
+def against_peers(finding: Json) -> str:
+    """Return how much more time the ranks take than their peers, or an empty string."""
+    slowdown = finding.get("slowdown")
+    if finding.get("kind") != "straggler" or slowdown is None:
+        return ""
+    many = len(finding.get("ranks") or ()) > 1
+    return (
+        f"{'Their' if many else 'Its'} own work takes {format_times(slowdown)} as long as that of "
+        f"{'their' if many else 'its'} peers."
+    )
 
 
 def because(finding: Json) -> str:
@@ -128,8 +141,8 @@ def gain(finding: Json) -> str:
         return ""
     if finding.get("kind") == "straggler":
         subject = "them" if len(finding.get("ranks") or ()) > 1 else "it"
-        return f"Without {subject} the job would have taken {format_ratio(ratio)} less time."
-    return f"Without this the job would have taken {format_ratio(ratio)} less time."
+        return f"Without {subject} these steps would take {format_ratio(ratio)} less time."
+    return f"Without this these steps would take {format_ratio(ratio)} less time."
 
 
 def who(finding: Json, *, start: bool = True) -> str:

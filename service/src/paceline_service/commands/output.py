@@ -1,0 +1,68 @@
+"""Where a verb puts its answer: the terminal, a pipe, or a file that is complete or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import BinaryIO
+
+from paceline.errors import InputError
+from paceline_service.commands.run import EXIT_FINDINGS, EXIT_INSUFFICIENT, EXIT_OK
+from paceline_service.export.text import print_report, render_text
+from paceline_service.export.words import Json
+
+
+class Format(str, Enum):
+    """How a report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def write_report(report: Json, form: Format, output: Path | None) -> None:
+    """Write a ``paceline.report/1`` object to ``output``, or to stdout when it is None."""
+    if output is None and form is Format.TEXT:
+        print_report(report)
+        return
+    text = json.dumps(report, indent=2) + "\n" if form is Format.JSON else render_text(report)
+    if output is None:
+        print(text, end="")
+        return
+    with replacing(output) as file:
+        file.write(text.encode())
+
+
+def exit_status(report: Json, fail_on: str | None) -> int:
+    """Return 0 healthy, 1 findings, 3 insufficient evidence; with ``fail_on`` 1 for it, else 0."""
+    verdict = report["verdict"]
+    if fail_on is not None:
+        kinds = {verdict, *(finding["kind"] for finding in report["findings"])}
+        return EXIT_FINDINGS if fail_on in kinds else EXIT_OK
+    if verdict == "insufficient_evidence":
+        return EXIT_INSUFFICIENT
+    return EXIT_OK if verdict == "healthy" else EXIT_FINDINGS
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file beside ``path`` that takes its place when all went well, and vanishes otherwise.
+
+    Raises:
+        InputError: the directory of ``path`` cannot be written.
+    """
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        file = unfinished.open("xb")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        with file:
+            yield file
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Offline input: files of records become what the analysis is given."""

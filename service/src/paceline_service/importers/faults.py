@@ -1,0 +1,51 @@
+"""What could not be used of an input: counted by reason, the first of each told with its place."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HARMLESS = frozenset({"skipped_file", "unknown_line"})
+"""Reasons that concern no record: they are told, and not counted as dropped."""
+_TOLD_PER_REASON = 3
+
+
+@dataclass(slots=True)
+class Faults:
+    """Collects faults while files are read."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    by_rank: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """Those of a known rank; they are also in ``counts``."""
+    _told: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(
+        self, reason: str, path: Path, line: int | None, message: str, *, rank: int | None = None
+    ) -> None:
+        """Count one fault of ``path`` (and of one line of it, from 1)."""
+        self.counts[reason] += 1
+        if rank is not None:
+            self.by_rank[rank][reason] += 1
+        if len(self._told[reason]) < _TOLD_PER_REASON:
+            self._told[reason].append(f"{place(path, line)}: {message}")
+
+    def notes(self) -> list[str]:
+        """Return sentences about the faults: the first of each reason, then how many more."""
+        sentences = []
+        for reason, told in self._told.items():
+            sentences += told
+            more = self.counts[reason] - len(told)
+            if more:
+                sentences.append(f"{more:,} more of the reason {reason}.")
+        return sentences
+
+    @property
+    def lossy(self) -> bool:
+        """Whether something was lost."""
+        return any(count for reason, count in self.counts.items() if reason not in HARMLESS)
+
+
+def place(path: Path, line: int | None) -> str:
+    """Return a file and line as editors and compilers write them."""
+    return f"{path}:{line}" if line is not None else str(path)

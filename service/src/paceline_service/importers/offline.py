@@ -1,0 +1,52 @@
+"""An imported job through the analysis: the same code that judges live jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paceline_service.analysis.job import JobAnalysis
+from paceline_service.analysis.records import Group
+from paceline_service.analysis.report import Report
+from paceline_service.importers.faults import HARMLESS
+from paceline_service.importers.log import EventLog
+
+
+def analyze_log(log: EventLog) -> Report:
+    """Return the report on an imported job; what was wrong with its files is in its data."""
+    analysis = JobAnalysis(log.world_size)
+    for rank in log.ranks:
+        analysis.declare_rank(
+            rank, node=log.nodes.get(rank, ""), clock_domain=log.clock_domains.get(rank, "")
+        )
+    for group in log.groups:
+        # A fresh analysis numbers groups in the order in which they are declared.
+        analysis.declare_group(
+            Group(name=group.name, ranks=group.ranks, epoch=group.epoch, mesh_dim=group.mesh_dim)
+        )
+    for records in log.rounds():
+        for part in records:
+            analysis.add(part)
+        analysis.advance()
+    for rank, how in log.ended.items():
+        if how:
+            analysis.rank_ended(rank, how)
+    for rank, dropped in log.dropped.items():
+        analysis.note_dropped(rank, dropped)
+    analysis.finish()
+    return _with_faults(analysis.report(), log)
+
+
+def _with_faults(report: Report, log: EventLog) -> Report:
+    dropped = dict(report.dropped)
+    for reason, count in log.faults.counts.items():
+        if reason not in HARMLESS:
+            dropped[reason] = dropped.get(reason, 0) + count
+    notes = [*report.notes, *log.faults.notes()]
+    if log.telemetry_left_out:
+        notes.append(f"{log.telemetry_left_out:,} telemetry samples were left out")
+    return replace(
+        report,
+        complete=report.complete and not log.faults.lossy,
+        dropped=dropped,
+        notes=notes,
+    )
