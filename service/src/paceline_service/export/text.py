@@ -106,6 +106,90 @@ def _verdict(report: Json, main: Json | None, width: int) -> list[_Line]:
     return lines
 
 
+def _sentences(finding: Json, report: Json) -> str:
+    parts = [words.statement(finding, report) + "."]
+    cost = words.costs(finding, report)
+    if cost:
+        parts.append(cost[0].upper() + cost[1:] + ".")
+    parts += [words.gain(finding), words.against_peers(finding), words.because(finding)]
+    return " ".join(part for part in parts if part)
+
+
+def _reasons(finding: Json, width: int) -> list[_Line]:
+    lines: list[_Line] = []
+    evidence: list[object] = [*(finding.get("evidence") or ())]
+    hidden = len(evidence) - _MAX_EVIDENCE
+    if hidden > 0:
+        evidence = [*evidence[:_MAX_EVIDENCE], f"{hidden} more; --format json has all."]
+    if finding.get("confidence") is not None:
+        evidence.append(f"Confidence: {format_confidence(finding['confidence'])}.")
+    if evidence:
+        lines += [_Line(""), _Line("Why", _HEADING_STYLE), *_bullets(evidence, width)]
+    if finding.get("action"):
+        lines += [_Line(""), _Line("What to do", _HEADING_STYLE)]
+        action = words.clean(finding["action"])
+        if action.partition(" ")[0] in _COMMANDS:
+            # For copying, so it is never broken into lines; a sentence is.
+            lines.append(_Line(f"  {action}", _COMMAND_STYLE))
+        else:
+            lines += _paragraph(_capital(action), width, _COMMAND_STYLE, indent="  ")
+    return lines
+
+
+def _job_figures(report: Json, width: int) -> list[_Line]:
+    parts = []
+    if report.get("slowdown") is not None:
+        parts.append(f"steps take {format_times(report['slowdown'])} the time they could")
+    if report.get("idle_ratio") is not None:
+        parts.append(f"ranks wait {format_ratio(report['idle_ratio'])} of it")
+    if report.get("gamma") is not None:
+        parts.append(f"exposed communication is {report['gamma']:.2f} of compute")
+    if report.get("wasted_gpu_s") is not None:
+        parts.append(f"{format_gpu_s(report['wasted_gpu_s'])} wasted")
+    return _paragraph("Job: " + "; ".join(parts) + ".", width) if parts else []
+
+
+def _data(report: Json, width: int) -> list[_Line]:
+    job: Json = report.get("job") or {}
+    data: Json = report.get("data") or {}
+    text = (
+        f"Data: {'complete' if data.get('complete') else 'incomplete'}; "
+        f"{job.get('steps') or 0:,} steps, {job.get('collectives') or 0:,} collectives, "
+        f"{job.get('ranks_observed') or 0:,} of {job.get('world_size') or 0:,} ranks."
+    )
+    dropped: Json = data.get("dropped") or {}
+    counted = {str(reason): count for reason, count in dropped.items() if count}
+    if counted:
+        listed = ", ".join(f"{words.clean(r)} {count:,}" for r, count in sorted(counted.items()))
+        text += f" Dropped: {listed}."
+    lines = _paragraph(text, width, "" if data.get("complete") else "yellow")
+    # Healthy and insufficient answers have told their notes at the top.
+    if report.get("verdict") not in ("healthy", "insufficient_evidence"):
+        notes: list[object] = [*(data.get("notes") or ())]
+        lines += _bullets(notes[:_MAX_NOTES], width)
+        if len(notes) > _MAX_NOTES:
+            lines += _bullets([f"{len(notes) - _MAX_NOTES} more; --format json has all."], width)
+    return lines
+
+
+def _paragraph(text: str, width: int, style: str = "", indent: str = "") -> list[_Line]:
+    wrapped = textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return [_Line(line, style) for line in wrapped]
+
+
+def _bullets(items: Sequence[object], width: int) -> list[_Line]:
+    lines: list[_Line] = []
+    for item in items:
+        wrapped = textwrap.wrap(
+            _sentence(words.clean(item)), width, initial_indent="  - ", subsequent_indent="    ",
+            break_on_hyphens=False,
+        )  # fmt: skip
+        lines += [_Line(line) for line in wrapped]
+    return lines
+
+
 def _sentence(text: str) -> str:
     """Begin with a capital and end with a stop."""
     text = _capital(text)
