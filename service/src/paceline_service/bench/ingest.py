@@ -21,7 +21,7 @@ from paceline_service.demo.processes import Collector
 
 SHAPES = {
     "one step a frame": Shape(ranks=64, steps=60, collectives=100, steps_per_frame=1),
-    "ten steps a frame": Shape(ranks=64, steps=100, collectives=100, steps_per_frame=10),
+    "four steps a frame": Shape(ranks=64, steps=120, collectives=100, steps_per_frame=4),
 }
 QUICK_SHAPES = {
     "one step a frame": Shape(ranks=16, steps=20, collectives=100, steps_per_frame=1),

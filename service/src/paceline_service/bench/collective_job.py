@@ -1,0 +1,65 @@
+"""One process that calls all_reduce on the fake backend, with the agent and without it.
+
+The fake backend does nothing, so what is left is the host's cost of a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import paceline
+from paceline.settings import runtime_dir
+from paceline_service.bench.pairs import shuffled_rounds
+
+CONDITIONS = ("off", "on", "null")
+CALLS_PER_BLOCK = 500
+WARM_UP_CALLS = 100
+
+
+def main() -> None:
+    """Go through all rounds and write microseconds a call, one figure a block."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    paceline.init(job="bench").close()
+    micros: dict[str, list[float]] = {name: [] for name in CONDITIONS}
+    for order in shuffled_rounds(CONDITIONS, options.rounds, seed=2):
+        for condition in order:
+            handle = paceline.init(job="bench") if condition == "on" else None
+            micros[condition].append(_block())
+            if handle is not None:
+                handle.close()
+                _remove_rings()
+    options.out.write_text(json.dumps(micros))
+    dist.destroy_process_group()
+
+
+def _block() -> float:
+    payload = torch.ones(4)
+    for _ in range(WARM_UP_CALLS):
+        dist.all_reduce(payload)
+    started_ns = time.perf_counter_ns()
+    for _ in range(CALLS_PER_BLOCK):
+        dist.all_reduce(payload)
+    return (time.perf_counter_ns() - started_ns) / CALLS_PER_BLOCK / 1e3
+
+
+def _remove_rings() -> None:
+    """No sidecar runs here to do it."""
+    for ring in runtime_dir(os.environ).glob("*.ring"):
+        ring.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()
