@@ -23,6 +23,8 @@ from paceline_service.demo.command import RANKS, SHARED_MEMORY
 from paceline_service.demo.processes import stop, without_paceline
 
 JOB_TIMEOUT_S = 900.0
+SENDING_S = 2.0
+"""A sidecar sends what it has within a second."""
 
 
 def measure_step_time(*, quick: bool) -> dict[str, object]:
@@ -34,7 +36,11 @@ def measure_step_time(*, quick: bool) -> dict[str, object]:
         measured = _train(environment, conditions, rounds, steps)
         sidecar_cpu_s = cpu_s(sidecar_pid) - before_cpu_s
         wall_s = time.perf_counter() - before_s
+        time.sleep(SENDING_S)
         frames, records, wire_bytes = sink.frames, sink.records, sink.wire_bytes
+        _refuse_failures(sink.hook_errors)
+    if not records:
+        raise InputError("the sidecar sent nothing, so an agent that works was not measured")
     means = {n: [fmean(block) for block in blocks] for n, blocks in measured["seconds"].items()}
     medians = {n: [median(block) for block in blocks] for n, blocks in measured["seconds"].items()}
     return {
@@ -64,7 +70,9 @@ def measure_collective(*, quick: bool) -> dict[str, object]:
              "--rounds", str(rounds), "--out", str(out)],
             environment,
         )  # fmt: skip
-        micros = json.loads(out.read_text())
+        measured = json.loads(out.read_text())
+    _refuse_failures(measured["hook_errors"])
+    micros = measured["micros"]
     return {
         "calls": rounds * 500,
         "off_us": round(fmean(micros["off"]), 3),
@@ -136,6 +144,14 @@ def _train(
         environment,
     )  # fmt: skip
     return json.loads(out.read_text())
+
+
+def _refuse_failures(hook_errors: int) -> None:
+    if hook_errors:
+        raise InputError(
+            f"{hook_errors} hooks failed while they were measured; one that gives up is quick, "
+            "but that is not what is asked"
+        )
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> None:

@@ -16,6 +16,8 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import paceline
+from paceline.ring import RingReader
+from paceline.ring.layout import HOOK_ERRORS_OFFSET
 from paceline.settings import runtime_dir
 from paceline_service.bench.pairs import shuffled_rounds
 
@@ -34,14 +36,15 @@ def main() -> None:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     paceline.init(job="bench").close()
     micros: dict[str, list[float]] = {name: [] for name in CONDITIONS}
+    hook_errors = _take_rings()
     for order in shuffled_rounds(CONDITIONS, options.rounds, seed=2):
         for condition in order:
             handle = paceline.init(job="bench") if condition == "on" else None
             micros[condition].append(_block())
             if handle is not None:
                 handle.close()
-                _remove_rings()
-    options.out.write_text(json.dumps(micros))
+                hook_errors += _take_rings()
+    options.out.write_text(json.dumps({"micros": micros, "hook_errors": hook_errors}))
     dist.destroy_process_group()
 
 
@@ -55,10 +58,15 @@ def _block() -> float:
     return (time.perf_counter_ns() - started_ns) / CALLS_PER_BLOCK / 1e3
 
 
-def _remove_rings() -> None:
-    """No sidecar runs here to do it."""
-    for ring in runtime_dir(os.environ).glob("*.ring"):
-        ring.unlink(missing_ok=True)
+def _take_rings() -> int:
+    """Remove the rings, as no sidecar runs here to do it; returns how many hooks failed."""
+    failed = 0
+    for path in runtime_dir(os.environ).glob("*.ring"):
+        reader = RingReader(path)
+        failed += reader.word(HOOK_ERRORS_OFFSET)
+        reader.close()
+        path.unlink(missing_ok=True)
+    return failed
 
 
 if __name__ == "__main__":

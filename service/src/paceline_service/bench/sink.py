@@ -15,6 +15,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.frames = self.records = self.wire_bytes = 0
+        self.hook_errors = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="bench-sink", daemon=True
@@ -30,9 +31,12 @@ class Sink:
 
     def take(self, body: bytes) -> int:
         """Count the frames of a request body."""
-        frames = [frame for frame in split_frames(body) if isinstance(frame, bytes)]
+        frames = [decode_frame(one) for one in split_frames(body) if isinstance(one, bytes)]
         self.frames += len(frames)
-        self.records += sum(decode_frame(frame).count for frame in frames)
+        self.records += sum(frame.count for frame in frames)
+        self.hook_errors = max(
+            [self.hook_errors, *(frame.dropped.get("hook_errors", 0) for frame in frames)]
+        )
         self.wire_bytes += len(body)
         return len(frames)
 
