@@ -7,6 +7,7 @@ on the path of every collective of the job, so it is written flat, not pretty.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from paceline.clock import mono_ns
@@ -72,33 +73,33 @@ class CollectiveHooks:
 
     def _kernel(self, spec: Operator, call: Callable[..., Any]) -> Callable[..., Any]:
         recorder, below = self._recorder, self._below
-        arrive, issued = self._arrive(spec), self._issued
+        arrive, issued, tells_async = self._arrive(spec), self._issued, spec.async_at >= 0
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.on:
                 return call(keyset & below, *args, **kwargs)
             start_ns = mono_ns()
-            arrived = None
+            entry: Entry | None = None
             try:
-                arrived = arrive(args, start_ns)
+                entry = arrive(args, start_ns)
             except Exception as error:
                 recorder.failed(error)
             try:
                 out = call(keyset & below, *args, **kwargs)
             except BaseException:
-                if arrived is not None:
-                    recorder.guarded(lambda: self._ended(arrived, _FAILED))
+                if entry is not None:
+                    recorder.guarded(partial(self._ended, entry, _FAILED))
                 raise
-            if arrived is not None:
+            if entry is not None:
                 try:
-                    issued(arrived, out)
+                    issued(entry, out, tells_async)
                 except Exception as error:
                     recorder.failed(error)
             return out
 
         return kernel
 
-    def _arrive(self, spec: Operator) -> Callable[[tuple[Any, ...], int], tuple[Any, ...] | None]:
+    def _arrive(self, spec: Operator) -> Callable[[tuple[Any, ...], int], Entry | None]:
         """Return what is done when a call of this operator arrives."""
         recorder, groups = self._recorder, self._recorder.groups
         clock = recorder.clock
@@ -110,7 +111,7 @@ class CollectiveHooks:
         group_at, tensor_at, output_at = spec.group_at, spec.tensor_at, spec.output_at
         root_at, async_at, times_size = spec.root_at, spec.async_at, spec.times_size
 
-        def arrive(args: tuple[Any, ...], start_ns: int) -> tuple[Any, ...] | None:
+        def arrive(args: tuple[Any, ...], start_ns: int) -> Entry | None:
             tensor = first_tensor(args[tensor_at])
             if tensor is not None:
                 if type(tensor) not in plain and "Fake" in type(tensor).__name__:
@@ -145,33 +146,39 @@ class CollectiveHooks:
             if on_cpu:
                 slot = recorder.writer.begin(op, index, seq, step, peer, payload, start_ns, flags)
             output = first_tensor(args[output_at])
-            return (
-                op, index, seq, step, peer, payload, start_ns, flags, slot,
-                output.data_ptr() if output is not None and on_cpu and not output.is_sparse else 0,
-                async_at < 0, on_cpu, group if any_source else None,
+            address = 0
+            if on_cpu and output is not None and not output.is_sparse:
+                address = output.data_ptr()
+            return Entry(
+                op, index, seq, step, peer, payload, start_ns, flags, slot, address, on_cpu,
+                group if any_source else None,
             )  # fmt: skip
 
         return arrive
 
-    def _issued(self, arrived: tuple[Any, ...], out: Any) -> None:
+    def _issued(self, entry: Entry, out: Any, tells_async: bool) -> None:
         """The call came back: keep its Work until the release is seen."""
         boxed = out[-1] if type(out) is tuple and out else out
-        work = None if boxed is None or boxed == () else self._c10d.Work.unbox(boxed)
-        if work is None or not arrived[11]:
-            self._ended(arrived, 0)
+        if boxed is None or type(boxed) is tuple or not entry.on_cpu:
+            self._ended(entry, 0)
+            return
+        work = self._c10d.Work.unbox(boxed)
+        if work is None:
+            self._ended(entry, 0)
             return
         if type(work) not in self._recorder.known_works:
             self._know(type(work))
-        returned_ns = mono_ns() if arrived[10] else 0
-        self._recorder.pending.add(Entry(work, *arrived[:10], returned_ns, arrived[12]))
+        if not tells_async:
+            entry.returned_ns = mono_ns()
+        entry.work = work
+        self._recorder.pending.add(entry)
 
-    def _ended(self, arrived: tuple[Any, ...], flags: int) -> None:
+    def _ended(self, entry: Entry, flags: int) -> None:
         """No Work is kept: on a CPU the call itself was the wait, on a device nothing is known.
 
         Holding a Work of NCCL would pin its tensors, and waiting for it is not ours to do.
         """
-        end_ns = mono_ns() if arrived[11] or flags else 0
-        entry = Entry(None, *arrived[:10], 0)
+        end_ns = mono_ns() if entry.on_cpu or flags else 0
         join_ns = entry.start_ns if end_ns else 0
         self._recorder.pending.write(entry, end_ns, join_ns, entry.flags | flags)
 
@@ -228,5 +235,3 @@ class CollectiveHooks:
             return out
 
         return kernel
-
-

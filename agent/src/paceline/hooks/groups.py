@@ -60,6 +60,11 @@ class Groups:
         self._worlds += 1
         self._created.clear()
 
+    def forget(self) -> None:
+        """Describe every group again when it is used: the ring is a new one."""
+        self._by_id.clear()
+        self._next_index = itertools.count()
+
     def get(self, pg: Any) -> GroupState | None:
         """Return the state of ``pg``; None when its global ranks cannot be known."""
         state = self._by_id.get(id(pg))

@@ -24,13 +24,13 @@ class PostImportFinder:
             return
         self._wanted.setdefault(name, []).append(callback)
         if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+            sys.meta_path.insert(0, self)
 
     def forget(self) -> None:
         """Stop watching."""
         self._wanted.clear()
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

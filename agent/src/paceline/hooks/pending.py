@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 from paceline.clock import mono_ns
 from paceline.hooks.groups import GroupState
@@ -25,25 +25,50 @@ _REFERENCES_OF_OURS = 3
 """To a Work in ``sweep``: the entry's, the local name's, and that of getrefcount's argument."""
 
 
-class Entry(NamedTuple):
-    """One collective between its arrival and its release."""
+class Entry:
+    """One collective between its arrival and its release.
 
-    work: Any
-    op: int
-    group: int
-    seq: int
-    step: int
-    peer: int
-    payload_bytes: int
-    start_ns: int
-    flags: int
-    slot: int
-    output: int
-    """Address of the first output, by which ``wait_tensor`` is matched; 0 unknown."""
-    returned_ns: int
-    """When the call returned, for operations that do not tell whether they are asynchronous."""
-    any_source: GroupState | None = None
-    """The group of a receive whose source only its completion tells."""
+    Mutable, against the house rule: it is made once per collective, on its path.
+    ``work`` is set when the call returned; ``output`` is the address of the first output
+    (``wait_tensor`` is matched by it, 0 unknown); ``any_source`` is the group of a receive
+    whose source only its completion tells; ``returned_ns`` is when the call returned, for
+    operators that do not tell whether they are asynchronous.
+    """
+
+    __slots__ = (
+        "any_source", "flags", "group", "on_cpu", "op", "output", "payload_bytes", "peer",
+        "returned_ns", "seq", "slot", "start_ns", "step", "work",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        op: int,
+        group: int,
+        seq: int,
+        step: int,
+        peer: int,
+        payload_bytes: int,
+        start_ns: int,
+        flags: int,
+        slot: int,
+        output: int,
+        on_cpu: bool,
+        any_source: GroupState | None,
+    ) -> None:
+        self.op = op
+        self.group = group
+        self.seq = seq
+        self.step = step
+        self.peer = peer
+        self.payload_bytes = payload_bytes
+        self.start_ns = start_ns
+        self.flags = flags
+        self.slot = slot
+        self.output = output
+        self.on_cpu = on_cpu
+        self.any_source = any_source
+        self.returned_ns = 0
+        self.work: Any = None
 
 
 class Pending:
@@ -83,7 +108,7 @@ class Pending:
         if entry.returned_ns and join_ns - entry.returned_ns > NOT_IMMEDIATE_NS:
             flags |= Flag.ASYNC
         if entry.any_source is not None and not failed:
-            entry = _with_source(entry, entry.any_source)
+            _find_source(entry, entry.any_source)
         self.write(entry, end_ns, join_ns, int(flags))
 
     def of_output(self, address: int) -> Any:
@@ -107,10 +132,9 @@ class Pending:
             if now_ns - entry.start_ns < older_than_ns:
                 continue
             work = entry.work
-            if work.is_completed():
+            if work.is_completed() or (entry.op not in _P2P and _future_done(work)):
                 if self._entries.pop(id(work), None) is not None:
-                    failed = 0 if work.is_success() else int(Flag.FAILED)
-                    self.write(entry, now_ns, 0, entry.flags | _POLLED | failed)
+                    self.write(entry, now_ns, 0, entry.flags | _POLLED)
             elif (
                 entry.op in _P2P
                 and step - entry.step >= ABANDONED_STEPS
@@ -147,7 +171,15 @@ class Pending:
         return []
 
 
-def _with_source(entry: Entry, group: GroupState) -> Entry:
-    source = group.ranks[entry.work._source_rank()]
-    seq = group.next_directed_seq(source, group.ranks[group.rank])
-    return entry._replace(peer=source, seq=seq)
+def _future_done(work: Any) -> bool:
+    # Gloo completes the future, which wakes DDP's reducer, a moment before the Work: without
+    # this look a release could be dated one whole step late.
+    try:
+        return bool(work.get_future().done())
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def _find_source(entry: Entry, group: GroupState) -> None:
+    entry.peer = group.ranks[entry.work._source_rank()]
+    entry.seq = group.next_directed_seq(entry.peer, group.ranks[group.rank])

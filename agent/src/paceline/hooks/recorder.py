@@ -47,6 +47,14 @@ class Recorder:
         """Ask every pending collective whether it has completed."""
         self.pending.sweep(now_ns, self.clock.step)
 
+    def renew(self, writer: RingWriter) -> None:
+        """Go on in another ring: the rank or the world is another one now."""
+        self.guarded(self.pending.close)
+        self.guarded(self.writer.close)
+        self.writer = self.pending.writer = writer
+        if self.clock.sink is not None:
+            self.clock.sink = writer
+
     def guarded(self, action: Callable[[], Any]) -> None:
         """Run ``action``; an exception is counted and goes no further."""
         try:

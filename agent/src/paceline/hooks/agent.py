@@ -1,0 +1,214 @@
+"""The agent of one training process: armed before torch is there, at work once ranks are known."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from paceline.hooks.imports import PostImportFinder
+
+if TYPE_CHECKING:
+    from paceline.hooks.recorder import Recorder
+    from paceline.settings import AgentSettings
+
+C10D = "torch.distributed.distributed_c10d"
+log = logging.getLogger("paceline")
+
+
+class Agent:
+    """Waits for the default process group, then makes the ring and installs the hooks.
+
+    Everything but the finder of imports is made only then: before, the process may turn out
+    to be no rank at all, and torch is not wholly imported.
+    """
+
+    def __init__(self, job: str | None = None) -> None:
+        self.job = job
+        self.recorder: Recorder | None = None
+        self._finder = PostImportFinder()
+        self._collectives: Any = None
+        self._poller: Any = None
+        self._patches: Any = None
+        self._world_patches: Any = None
+        self._groups: Any = None
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def arm(self) -> None:
+        """Wait for torch.distributed, or begin at once where it is imported."""
+        self._finder.when_imported(C10D, self._attach)
+
+    def close(self) -> None:
+        """Stop the poller, write what is open, put everything back; harmless when repeated."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._finder.forget()
+        if self._poller is not None:
+            self._poller.stop()
+        if self.recorder is not None:
+            self.recorder.close()
+        for part in (self._patches, self._world_patches):
+            if part is not None:
+                part.undo()
+        if self._collectives is not None:
+            self._collectives.uninstall()
+
+    def abandon(self) -> None:
+        """Do nothing any more, in a forked child: ring, lock and thread are the parent's."""
+        self._closed = True
+        self._finder.forget()
+        if self.recorder is not None:
+            self.recorder.on = False
+
+    def _attach(self, module: ModuleType) -> None:
+        from paceline.hooks.groups import Groups
+        from paceline.hooks.patches import Patches
+
+        c10d: Any = module
+        self._groups = Groups(module, self._describe)
+        self._world_patches = Patches()
+
+        def make(original: Any) -> Any:
+            def _update_default_pg(pg: Any) -> Any:
+                result = original(pg)
+                if pg is not None and not self._closed:
+                    self._world_began(c10d)
+                return result
+
+            return _update_default_pg
+
+        self._world_patches.wrap(module, "_update_default_pg", make)
+        if c10d._world.default_pg is not None:
+            self._world_began(c10d)
+
+    def _world_began(self, c10d: Any) -> None:
+        try:
+            with self._lock:
+                pg = c10d._world.default_pg
+                rank, world_size = pg.rank(), pg.size()
+                if rank < 0:
+                    return
+                self._groups.world_began()
+                if self.recorder is None:
+                    self._begin(c10d, rank, world_size)
+                elif (rank, world_size) != (self._identity.rank, self._identity.world_size):
+                    self.recorder.renew(self._new_ring(rank, world_size))
+                    self._groups.forget()
+        except Exception as error:
+            log.warning("nothing can be captured in this process: %s", error, exc_info=True)
+
+    @property
+    def _identity(self) -> Any:
+        assert self.recorder is not None
+        return self.recorder.writer.identity
+
+    def _settings(self) -> AgentSettings:
+        from paceline.settings import AgentSettings
+
+        return AgentSettings.from_env(os.environ, job=self.job)
+
+    def _new_ring(self, rank: int, world_size: int) -> Any:
+        from paceline.clock import boot_id, time_namespace
+        from paceline.ring.writer import RingWriter, new_identity
+
+        settings = self._settings()
+        identity = new_identity(
+            job=settings.job,
+            run_id=settings.run_id,
+            attempt=settings.attempt,
+            rank=rank,
+            local_rank=settings.local_rank,
+            world_size=world_size,
+            node=settings.node,
+            boot_id=boot_id(),
+            time_namespace=time_namespace(),
+            producer="hooks",
+        )
+        writer = RingWriter(settings.runtime_dir, identity)
+        import torch
+
+        writer.meta({"info": {"torch": torch.__version__, "python": sys.version.split()[0]}})
+        return writer
+
+    def _begin(self, c10d: Any, rank: int, world_size: int) -> None:
+        import torch
+
+        from paceline.hooks.collectives import CollectiveHooks
+        from paceline.hooks.patches import Patches
+        from paceline.hooks.phases import PhaseHooks
+        from paceline.hooks.poller import Poller
+        from paceline.hooks.recorder import Recorder
+
+        settings = self._settings()
+        for problem in settings.problems:
+            log.warning("%s", problem)
+        recorder = Recorder(self._new_ring(rank, world_size), self._groups, settings.level)
+        self.recorder = recorder
+        self._collectives = CollectiveHooks(torch, c10d, recorder)
+        self._collectives.install()
+        self._patches = Patches(_compiler_skip(torch))
+        if settings.level != "off":
+            PhaseHooks(torch, recorder, self._patches).install(self._finder.when_imported)
+        self._poller = Poller(recorder)
+        self._poller.start()
+        _close_at_exit(self)
+
+    def _describe(self, entry: dict[str, object]) -> None:
+        if self.recorder is not None:
+            self.recorder.writer.meta(entry)
+
+
+_agent: Agent | None = None
+_fork_hooked = False
+
+
+def arm(job: str | None = None) -> Agent | None:
+    """Instrument this process, once; None where ``PACELINE_DISABLE`` says no."""
+    global _agent, _fork_hooked
+    from paceline.settings import is_disabled
+
+    # The token is the sidecar's. A training process, and all it starts, must not have it.
+    os.environ.pop("PACELINE_TOKEN", None)
+    if is_disabled(os.environ):
+        return None
+    if _agent is None or _agent._closed:
+        _agent = Agent(job)
+        if not _fork_hooked:
+            os.register_at_fork(after_in_child=_abandon)
+            _fork_hooked = True
+        _agent.arm()
+    elif job is not None and _agent.recorder is None:
+        _agent.job = job
+    return _agent
+
+
+def _abandon() -> None:
+    global _agent
+    if _agent is not None:
+        _agent.abandon()
+        _agent = None
+
+
+def _close_at_exit(agent: Agent) -> None:
+    atexit.register(agent.close)
+    if "multiprocessing.process" in sys.modules:
+        import multiprocessing.process
+        import multiprocessing.util
+
+        if multiprocessing.process.parent_process() is not None:
+            # Children of multiprocessing leave without running atexit.
+            multiprocessing.util.Finalize(agent, Agent.close, args=(agent,), exitpriority=10)
+
+
+def _compiler_skip(torch: Any) -> Any:
+    try:
+        return torch._C._dynamo.eval_frame.skip_code
+    except AttributeError:
+        return None
