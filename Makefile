@@ -36,7 +36,7 @@ check: setup ## Format, lint, types, layers, unit tests, committed dashboards
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-logo
-	$(PY) -m paceline_dashboards.build dashboards/dist --check
+	$(PY) -m paceline_dashboards.build build dashboards/dist --check
 	$(PY) -m pytest -q -n 2 tests/unit
 
 bench: setup ## Measure overhead, memory and throughput; writes bench/results
@@ -47,7 +47,7 @@ format: setup ## Put the code into its one format
 	$(PY) -m ruff check --fix $(SOURCES)
 
 dashboards: setup ## Build the committed dashboards
-	$(PY) -m paceline_dashboards.build dashboards/dist
+	$(PY) -m paceline_dashboards.build build dashboards/dist
 
 constraints: setup ## Resolve constraints.txt anew
 	$(PY) tools/constraints.py
