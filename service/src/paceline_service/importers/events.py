@@ -157,13 +157,14 @@ class _Reader:
                 self._faults.add(reason, source.path, number, message, rank=rank)
                 return
             row = line.with_group(index)
-            if not (written_by_paceline or row[_JOIN] or row[_FLAGS]):
-                # Nobody else tells when the caller began to wait: it is taken to have blocked.
-                row = (*row[:_JOIN], row[_START], *row[_JOIN + 1 :])
         elif row[0] == RecordKind.STEP:
             self.log.ranks_with_steps.add(rank)
+        if not written_by_paceline:
+            row = _foreign(row)
         self._watch.see(rank, row)
         self._rows += 1
+        first_ns, last_ns = self.log.extents.get(rank, (row[_START], 0))
+        self.log.extents[rank] = (min(first_ns, row[_START]), max(last_ns, *row[_START:_JOIN]))
         self.log.spool.append(rank, (*row, source.number, number))
 
     def _collective_problem(
@@ -220,6 +221,20 @@ class _Reader:
                 self._faults.add(reason, self._inputs[file].path, line, message, rank=rank)
 
             spool.replace(rank, mended(table, by_step=by_step, report=report))
+
+
+def _foreign(row: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a row of a log that Paceline did not write as the analysis wants it.
+
+    Its clock may begin at 0, which is kept for unknown times, so all go one ns on. It does not
+    tell when the caller began to wait: the caller is taken to have waited at once, unless the
+    row says otherwise.
+    """
+    start_ns, end_ns, join_ns, issue_ns = (t + 1 if t else 0 for t in row[_START:_FLAGS])
+    start_ns = row[_START] + 1
+    if row[0] == RecordKind.COLLECTIVE and not (join_ns or row[_FLAGS]):
+        join_ns = start_ns
+    return (*row[:_START], start_ns, end_ns, join_ns, issue_ns, row[_FLAGS])
 
 
 def _rank_of(value: object) -> int | None:

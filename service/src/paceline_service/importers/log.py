@@ -42,6 +42,8 @@ class EventLog:
     """What the log says was lost of a rank before it was written."""
     telemetry: list[LogTelemetry] = field(default_factory=list)
     telemetry_left_out: int = 0
+    extents: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By rank: its first and last time, ns on its own clock."""
     ranks_with_steps: set[int] = field(default_factory=set)
     spool: RowSpool = field(default_factory=RowSpool)
 
@@ -50,8 +52,11 @@ class EventLog:
         """The ranks that have records, ascending."""
         return self.spool.ranks
 
-    def rounds(self) -> Iterator[list[Records]]:
+    def rounds(self, max_steps: int | None = None) -> Iterator[list[Records]]:
         """Yield the records of all ranks some steps at a time, so that no rank runs ahead.
+
+        Args:
+            max_steps: of one round; None takes as many as are at hand.
 
         Each round holds the records up to one step, in the log's order within a rank; the group
         of a record is an index into ``groups``. Ranks without steps of their own get derived ones.
@@ -59,9 +64,9 @@ class EventLog:
         cursors = {rank: _Cursor(self._tables(rank)) for rank in self.ranks}
         while cursors:
             # As many steps as a chunk of the spool holds: about one is read per rank and round.
-            until = min(cursor.first_step for cursor in cursors.values()) + max(
-                int(np.median([cursor.span for cursor in cursors.values()])), 0
-            )
+            steps = int(np.median([cursor.span for cursor in cursors.values()])) + 1
+            first = min(cursor.first_step for cursor in cursors.values())
+            until = first + min(steps, max_steps or steps) - 1
             yield [
                 Records(
                     rank=rank,

@@ -1,0 +1,154 @@
+"""An imported job as frames of the wire, as if its ranks ran now."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from paceline import __version__
+from paceline.clock import wall_ns
+from paceline.ranks import format_ranks
+from paceline.vocabulary import Flag, RecordKind
+from paceline.wire.codec import encode_frame, encode_rows
+from paceline.wire.frames import MAX_RECORDS_PER_FRAME, Frame, GroupDef, Pending
+from paceline_service.analysis.records import COLUMNS, Records
+from paceline_service.importers.faults import HARMLESS
+from paceline_service.importers.log import EventLog
+
+PRODUCER = f"paceline-replay {__version__}"
+ROWS_PER_FRAME = MAX_RECORDS_PER_FRAME // 4
+_MAX_NAME = 128
+_END = COLUMNS.index("end_ns")
+_FLAGS = COLUMNS.index("flags")
+_GROUP = COLUMNS.index("group")
+
+
+@dataclass(slots=True)
+class _Sender:
+    """What the frames of one rank need to keep in mind."""
+
+    incarnation: str
+    anchor: tuple[int, int]
+    frame_seq: int = 0
+    step: int = 0
+    local_of_group: dict[int, int] = field(default_factory=dict)
+    pending: list[Pending] = field(default_factory=list)
+
+
+class ReplayFrames:
+    """Makes the frames of a new attempt with a random ``run_id``.
+
+    Args:
+        log: the job.
+        job: its name at the collector.
+        end_wall_ns: when the last record is to have happened, for ranks without an anchor.
+    """
+
+    def __init__(self, log: EventLog, *, job: str, end_wall_ns: int) -> None:
+        self.job = job
+        self.run_id = f"replay-{secrets.token_hex(8)}"
+        self._log = log
+        self._senders = {
+            rank: _Sender(incarnation=secrets.token_hex(16), anchor=anchor)
+            for rank, anchor in _anchors(log, end_wall_ns).items()
+        }
+
+    def of_records(self, records: Records) -> Iterator[bytes]:
+        """Yield the frames of some records of one rank."""
+        sender = self._senders[records.rank]
+        columns = [getattr(records, name).tolist() for name in COLUMNS]
+        rows = list(zip(*columns, strict=True))
+        sender.step = max(sender.step, int(records.step.max(initial=0)))
+        for start in range(0, len(rows), ROWS_PER_FRAME):
+            yield self._frame(records.rank, rows[start : start + ROWS_PER_FRAME])
+
+    def last_of(self, rank: int) -> bytes:
+        """Return the frame that tells how a rank ended, what it lost and what is pending."""
+        # A log that does not tell how a rank ended ends, and so does the rank.
+        ended = self._log.ended.get(rank) or "closed"
+        dropped = dict(self._log.dropped.get(rank, {}))
+        for reason, count in self._log.faults.by_rank.get(rank, {}).items():
+            if reason not in HARMLESS:
+                dropped[reason] = dropped.get(reason, 0) + count
+        return self._frame(rank, [], ended=ended, dropped=dropped)
+
+    def _frame(
+        self,
+        rank: int,
+        rows: list[tuple[int, ...]],
+        *,
+        ended: str = "",
+        dropped: dict[str, int] | None = None,
+    ) -> bytes:
+        sender, log = self._senders[rank], self._log
+        kept = []
+        used: dict[int, int] = {pending.group: -1 for pending in sender.pending} if ended else {}
+        by_local = {local: index for index, local in sender.local_of_group.items()}
+        for row in rows:
+            if row[0] == RecordKind.COLLECTIVE:
+                index = row[_GROUP]
+                local = sender.local_of_group.setdefault(index, len(sender.local_of_group))
+                by_local[local] = index
+                used[local] = index
+                row = (*row[:_GROUP], local, *row[_GROUP + 1 :])
+                if not row[_END] and not row[_FLAGS] & Flag.NOT_WAITED:
+                    sender.pending.append(Pending(row[1], local, *row[3:8]))
+                    continue
+            kept.append(row)
+        frame = Frame(
+            job=self.job,
+            run_id=self.run_id,
+            attempt=0,
+            rank=rank,
+            world_size=log.world_size,
+            incarnation=sender.incarnation,
+            frame_seq=sender.frame_seq,
+            node=log.nodes.get(rank, ""),
+            producer=PRODUCER,
+            count=len(kept),
+            columns=encode_rows(kept),
+            groups=[self._definition(local, by_local[local]) for local in sorted(used)],
+            clock_domain=log.clock_domains.get(rank, ""),
+            anchor_mono_ns=sender.anchor[0],
+            anchor_wall_ns=sender.anchor[1],
+            sent_wall_ns=wall_ns(),
+            step=sender.step,
+            pending=list(sender.pending),
+            dropped=dropped or {},
+            ended=ended,
+            info=log.info,
+        )
+        sender.frame_seq += 1
+        return encode_frame(frame)
+
+    def _definition(self, local: int, index: int) -> GroupDef:
+        group = self._log.groups[index]
+        return GroupDef(
+            index=local,
+            name=group.name,
+            ranks=format_ranks(group.ranks),
+            epoch=group.epoch,
+            mesh_dim=group.mesh_dim,
+            backend=group.backend,
+        )
+
+
+def job_name(text: str) -> str:
+    """Return ``text`` as a name that a collector accepts: ``[A-Za-z0-9._-]{1,128}``."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")[:_MAX_NAME] or "replay"
+
+
+def _anchors(log: EventLog, end_wall_ns: int) -> dict[int, tuple[int, int]]:
+    """Return per rank one instant on both clocks; ranks of one clock get the same."""
+    latest: dict[str, int] = {}
+    for rank, (_, last_ns) in log.extents.items():
+        domain = log.clock_domains.get(rank, "")
+        if domain:
+            latest[domain] = max(latest.get(domain, 0), last_ns)
+    anchors = {}
+    for rank, (_, last_ns) in log.extents.items():
+        mono_ns = latest.get(log.clock_domains.get(rank, ""), last_ns)
+        anchors[rank] = log.anchors.get(rank) or (mono_ns, end_wall_ns)
+    return anchors

@@ -1,0 +1,23 @@
+"""What the verbs that ask a collector share: its address and the path of a job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+DEFAULT_URL = "http://127.0.0.1:8750"
+UrlOption = Annotated[
+    str, typer.Option("--url", envvar="PACELINE_URL", metavar="URL", help="The collector.")
+]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+AttemptOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Which attempt, from 1; else the latest.")
+]
+
+
+def job_path(job: str, what: str, attempt: int | None) -> str:
+    """Return the path of ``what`` (``report``, ``event-log``) of a job at a collector."""
+    query = f"?attempt={attempt}" if attempt is not None else ""
+    return f"/v1/jobs/{quote(job, safe='')}/{what}{query}"

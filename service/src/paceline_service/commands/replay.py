@@ -1,0 +1,144 @@
+"""``paceline replay FILE... --url URL``: an event log through the real wire, as a new attempt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from paceline.clock import mono_ns, wall_ns
+from paceline.errors import InputError, TransportError
+from paceline_service.analysis.records import Records
+from paceline_service.client import Client
+from paceline_service.commands.frames import ReplayFrames, job_name
+from paceline_service.commands.remote import DEFAULT_URL, UrlOption
+from paceline_service.commands.run import run_command, warn
+from paceline_service.export.text import headline
+from paceline_service.importers.events import read_event_log
+from paceline_service.importers.log import EventLog
+
+MAX_BODY_BYTES = 1 << 20
+"""Frames are gathered into one request up to here; the collector takes 8 MiB."""
+_POLL_S = 0.2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the verb and return its exit status."""
+    return run_command(_replay, "replay", argv)
+
+
+def _replay(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Event logs (.gz too), or directories of them."),
+    ],
+    url: UrlOption = DEFAULT_URL,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its name there; else the log's or file's.")
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="X times as fast as it happened; else as fast as it goes."),
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="S", help="Seconds to wait for the analysis.")
+    ] = 60.0,
+) -> int:
+    """Send an event log to a collector as if the job ran now.
+
+    Exit status: 0 when all was accepted and analysed, 2 when not; the verdict does not count.
+    """
+    if speed is not None and not speed > 0:
+        raise InputError(f"--speed {speed} is not above 0; leave it out to send at once")
+    if job is not None and job_name(job) != job:
+        raise InputError(f"--job {job!r} is no name; use up to 128 of A-Z a-z 0-9 . _ -")
+    client = Client(url)
+    with read_event_log(paths) as log:
+        for note in log.faults.notes():
+            warn(f"paceline replay: {note}")
+        if not log.ranks:
+            raise InputError("the log holds no records, so there is nothing to replay")
+        name = job or log.job or job_name(_stem(paths[0]))
+        took_ns = _duration_ns(log) / speed if speed else 0
+        frames = ReplayFrames(log, job=name, end_wall_ns=wall_ns() + int(took_ns))
+        for body in _bodies(log, frames, speed):
+            _post(client, body)
+    return _tell(client, url, frames, timeout_s)
+
+
+def _bodies(log: EventLog, frames: ReplayFrames, speed: float | None) -> Iterator[bytes]:
+    """Yield request bodies in the order of the job, at its pace when ``speed`` is given."""
+    begun_ns = mono_ns()
+    body = bytearray()
+    for records in log.rounds(max_steps=None if speed is None else 1):
+        if speed is not None:
+            due_ns = begun_ns + int(_reached_ns(log, records) / speed)
+            time.sleep(max(0, due_ns - mono_ns()) / 1e9)
+        for part in records:
+            for frame in frames.of_records(part):
+                if len(body) + len(frame) > MAX_BODY_BYTES:
+                    yield bytes(body)
+                    body.clear()
+                body += frame
+        if speed is not None and body:
+            yield bytes(body)
+            body.clear()
+    for rank in log.ranks:
+        if len(body) > MAX_BODY_BYTES // 2:
+            yield bytes(body)
+            body.clear()
+        body += frames.last_of(rank)
+    yield bytes(body)
+
+
+def _reached_ns(log: EventLog, records: list[Records]) -> int:
+    """Return how far into the job these records lead, on the clock of the rank farthest."""
+    return max(
+        int(max(part.start_ns.max(), part.end_ns.max())) - log.extents[part.rank][0]
+        for part in records
+    )
+
+
+def _duration_ns(log: EventLog) -> int:
+    return max(last_ns - first_ns for first_ns, last_ns in log.extents.values())
+
+
+def _post(client: Client, body: bytes) -> None:
+    answer = client.post_frames(body)
+    rejected = answer.get("rejected") or []
+    if rejected:
+        raise TransportError(f"the collector refused {len(rejected)} frames: {rejected[0]}")
+
+
+def _tell(client: Client, url: str, frames: ReplayFrames, timeout_s: float) -> int:
+    """Wait until the collector has analysed the attempt, then print where it is and its verdict."""
+    page = f"{url.rstrip('/')}/#/jobs/{quote(frames.job)}"
+    deadline_ns = mono_ns() + int(timeout_s * 1e9)
+    path = f"/v1/jobs/{quote(frames.job)}"
+    while True:
+        attempts = client.get_json(path)["attempts"]
+        mine = next((a for a in attempts if a["run_id"] == frames.run_id), None)
+        if mine is not None and mine["state"] == "ended":
+            break
+        if mono_ns() > deadline_ns:
+            raise TransportError(
+                f"all frames were accepted, but {page} is not analysed after {timeout_s:g} s; "
+                "look there later, or raise --timeout"
+            )
+        time.sleep(_POLL_S)
+    report = client.get_json(f"{path}/report?attempt={mine['attempt']}")
+    print(f"{frames.job}, attempt {mine['attempt']}: {page}")
+    print(headline(report) + ".")
+    return 0
+
+
+def _stem(path: Path) -> str:
+    """Return a path's name without what says only that it is a log."""
+    name = path.resolve().name
+    for suffix in (".gz", ".ndjson", ".jsonl", ".json"):
+        name = name.removesuffix(suffix)
+    return name
