@@ -49,7 +49,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
         stride = int(match[3] or 1)
         if stride < 1 or last < first or len(ranks) + (last - first) // stride >= MAX_RANKS:
             raise InputError(
-                f"rank run {part!r} is descending, has stride 0, or makes more than {MAX_RANKS} ranks"
+                f"rank run {part!r} is descending, has stride 0, or makes over {MAX_RANKS} ranks"
             )
         ranks.extend(range(first, last + 1, stride))
     return tuple(ranks)

@@ -39,15 +39,11 @@ class RingReader:
     Never open a ring within the process that writes it: closing the file there would take the
     writer's lock away, which is what tells that it lives.
 
-    Args:
-        path: the ring file.
-        start: index of the first record to return; what lies before it was read earlier.
-
     Raises:
         RingError: the file is no ring, is truncated, corrupt, or of another version.
     """
 
-    def __init__(self, path: Path, start: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         try:
             self._file = open(path, "rb")  # noqa: SIM115  lives as long as the reader
@@ -67,7 +63,7 @@ class RingReader:
         self.identity = self._geometry.identity
         self._view = memoryview(self._map)
         self._words = self._view.cast("Q")
-        self._tail = start
+        self._tail = 0
         self._stalled_polls = 0
         self._meta_tail = 0
 
@@ -75,6 +71,11 @@ class RingReader:
     def tail(self) -> int:
         """Index of the record that the next poll begins with."""
         return self._tail
+
+    def seek(self, index: int) -> None:
+        """Let the next poll begin with record ``index``: earlier ones were read by somebody."""
+        self._tail = index
+        self._stalled_polls = 0
 
     def poll(self, limit: int = 4096) -> Batch:
         """Return the records written since the last poll, at most ``limit`` of them.

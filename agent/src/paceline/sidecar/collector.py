@@ -1,0 +1,163 @@
+"""One connection to the collector: a POST and what its answer means."""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from urllib.parse import urlsplit
+
+from paceline.errors import ConfigError
+
+CONTENT_TYPE = "application/vnd.paceline.frames"
+TIMEOUT_S = 10.0
+MAX_ANSWER_BYTES = 1 << 20
+_MAX_RETRY_AFTER_S = 300.0
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class Outcome(Enum):
+    """What is to be done with the frames of a POST."""
+
+    STORED = "stored"
+    REFUSED = "refused"
+    """They will never be taken: drop and count them."""
+    TOO_LARGE = "too large"
+    """Send fewer at once."""
+    LATER = "later"
+    """Keep them; try again with growing pauses."""
+    MISCONFIGURED = "misconfigured"
+    """Keep them; somebody has to change a setting first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The collector's answer, or why there was none."""
+
+    outcome: Outcome
+    text: str = ""
+    retry_after_s: float = 0.0
+    rejected: dict[int, str] = field(default_factory=dict)
+    """By offset in the body: why a frame was not taken."""
+
+
+class Collector:
+    """Keeps one connection open. Not for several threads.
+
+    Args:
+        url: of the collector; a path in it is put before ``/v1/frames``.
+        token: returns the bearer token, each time it is needed.
+
+    Raises:
+        ConfigError: ``url`` is no http or https URL.
+    """
+
+    def __init__(self, url: str, token: Callable[[], str]) -> None:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise ConfigError(f"the collector's URL cannot be read: {error}") from error
+        if parts.scheme not in ("http", "https") or not host:
+            raise ConfigError(
+                f"the collector's URL begins with {parts.scheme!r}: write http://HOST:PORT or https"
+            )
+        if parts.username or parts.password:
+            raise ConfigError("the collector's URL holds credentials: set PACELINE_TOKEN instead")
+        self._token = token
+        self._path = parts.path.rstrip("/") + "/v1/frames"
+        self._connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            self._connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
+        else:
+            self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+        self.name = f"{parts.scheme}://{parts.netloc}"
+        self.token_in_clear = parts.scheme == "http" and host not in _LOOPBACK
+
+    def post(self, body: bytes) -> Answer:
+        """Send frames once, or twice where a kept connection turns out to be closed."""
+        kept = self._connection.sock is not None
+        answer = self._post(body)
+        if kept and answer.outcome is Outcome.LATER and self._connection.sock is None:
+            answer = self._post(body)
+        return answer
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _post(self, body: bytes) -> Answer:
+        headers = {"Content-Type": CONTENT_TYPE, "Accept": "application/json"}
+        if token := self._token():
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            self._connection.request("POST", self._path, body, headers)
+            response = self._connection.getresponse()
+            content = response.read(MAX_ANSWER_BYTES)
+            if not response.isclosed():
+                self._connection.close()
+        except ValueError:  # its text would show the token
+            self._connection.close()
+            text = "the token holds a character that no HTTP header can carry"
+            return Answer(outcome=Outcome.MISCONFIGURED, text=text)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return Answer(outcome=Outcome.LATER, text=reason)
+        return _read_answer(response.status, response.getheader("Retry-After"), content)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether ``url`` points to this machine."""
+    try:
+        return urlsplit(url).hostname in _LOOPBACK
+    except ValueError:
+        return False
+
+
+def _read_answer(status: int, retry_after: str | None, body: bytes) -> Answer:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        content = {}
+    text = f"HTTP {status} {str(content.get('detail') or content.get('title') or '')[:200]}".strip()
+    if status == 200:
+        if not isinstance(content.get("accepted"), int):
+            text = "it answers, but not as a Paceline collector: check the URL"
+            return Answer(outcome=Outcome.MISCONFIGURED, text=text)
+        return Answer(outcome=Outcome.STORED, rejected=_rejected(content.get("rejected")))
+    if status in (400, 422):
+        return Answer(outcome=Outcome.REFUSED, text=text)
+    if status == 413:
+        return Answer(outcome=Outcome.TOO_LARGE, text=text)
+    if status == 429 or status >= 500:
+        pause_s = _retry_after_s(retry_after)
+        return Answer(outcome=Outcome.LATER, text=text, retry_after_s=pause_s)
+    return Answer(outcome=Outcome.MISCONFIGURED, text=text)
+
+
+def _rejected(listed: object) -> dict[int, str]:
+    reasons: dict[int, str] = {}
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and type(one.get("offset")) is int:
+            reasons[one["offset"]] = str(one.get("reason", ""))[:200]
+    return reasons
+
+
+def _retry_after_s(value: str | None) -> float:
+    if not value:
+        return 0.0
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except (TypeError, ValueError):
+            return 0.0
+    return min(max(seconds, 0.0), _MAX_RETRY_AFTER_S) if seconds == seconds else 0.0

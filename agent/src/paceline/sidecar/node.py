@@ -1,0 +1,105 @@
+"""The rings of one node, from their appearance to their removal."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from pathlib import Path
+
+from paceline.errors import RingError
+from paceline.ring import RingReader
+from paceline.sidecar.discovery import Discovery
+from paceline.sidecar.follow import Follower
+from paceline.sidecar.sinks import Sink
+
+_log = logging.getLogger("paceline.sidecar")
+
+
+class Node:
+    """Follows every ring in ``directory`` and stores what they give in ``sink``."""
+
+    def __init__(self, directory: Path, sink: Sink, node: str) -> None:
+        self._sink = sink
+        self._node = node
+        self._discovery = Discovery(directory)
+        self._followers: list[Follower] = []
+        self._first_round = True
+        self.rings_seen = 0
+
+    @property
+    def rings_followed(self) -> int:
+        """How many rings are followed now."""
+        return len(self._followers)
+
+    def round(self, now_s: float) -> None:
+        """Look for rings, read them all once, store what is due."""
+        for reader in self._discovery.look():
+            self._begin(reader)
+        if self._first_round:
+            self._first_round = False
+            self._sink.keep_only({f.identity.incarnation.hex() for f in self._followers})
+        self._followers = [follower for follower in self._followers if self._serve(follower, now_s)]
+        self._sink.settle()
+
+    def flush(self, now_s: float) -> None:
+        """Store what was read and is not due yet, because the sidecar ends."""
+        for follower in self._followers:
+            with contextlib.suppress(RingError):
+                follower.poll(now_s)
+                if self._sink.write(follower.chunk()):
+                    follower.taken(now_s)
+            follower.close()
+        self._followers = []
+
+    def _begin(self, reader: RingReader) -> None:
+        self.rings_seen += 1
+        identity = reader.identity
+        progress = self._sink.progress(identity)
+        if progress.ended:  # stored to its end before the last sidecar could remove it
+            self._remove(reader.path, identity.incarnation.hex())
+            reader.close()
+            return
+        reader.seek(progress.ring_tail)
+        _log.info(
+            "following rank %d of %s (attempt %d): %s",
+            identity.rank,
+            identity.job,
+            identity.attempt,
+            reader.path.name,
+        )
+        self._followers.append(Follower(reader, progress, self._node or identity.node or _host()))
+
+    def _serve(self, follower: Follower, now_s: float) -> bool:
+        """Read and store one ring; return whether it is still to be followed."""
+        try:
+            more = True
+            while more:
+                more = follower.poll(now_s)
+                if not follower.due(now_s):
+                    break
+                if not self._sink.write(follower.chunk()):
+                    return True
+                follower.taken(now_s)
+        except RingError as error:
+            _log.warning("giving up a ring: %s", error)
+            follower.close()
+            return False
+        if not follower.ended:
+            return True
+        _log.info("rank %d %s", follower.identity.rank, follower.ended)
+        follower.close()
+        self._remove(follower.path, follower.identity.incarnation.hex())
+        return False
+
+    def _remove(self, path: Path, incarnation: str) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # then its progress stays, so that it is not read again
+            _log.warning("cannot remove the ring %s: %s", path, error)
+        else:
+            self._sink.forget(incarnation)
+
+
+def _host() -> str:
+    return socket.gethostname()

@@ -1,0 +1,87 @@
+"""A chunk to a frame of wire v1."""
+
+from __future__ import annotations
+
+import re
+
+from paceline.clock import wall_ns
+from paceline.errors import WireError
+from paceline.ring import Record
+from paceline.sidecar.follow import Chunk
+from paceline.vocabulary import RecordKind
+from paceline.wire.codec import encode_frame, encode_rows
+from paceline.wire.frames import MAX_GROUPS_PER_FRAME, Frame, GroupDef, Pending
+
+_LARGEST = (1 << 63) - 1
+
+
+def pack(chunk: Chunk, frame_seq: int, *, with_info: bool) -> tuple[bytes, list[Record]]:
+    """Return ``chunk`` as an encoded frame, and the records of it that no frame can hold."""
+    rows, refused = chunk.rows, []
+    try:
+        columns = encode_rows(rows)
+    except WireError:
+        refused = [row for row in rows if not _fits(row)]
+        rows = [row for row in rows if _fits(row)]
+        columns = encode_rows(rows)
+    dropped = dict(chunk.dropped)
+    if refused:
+        dropped["unencodable"] = dropped.get("unencodable", 0) + len(refused)
+    pending = [
+        Pending(p.op, p.group, p.seq, p.step, p.peer, p.payload_bytes, p.start_ns)
+        for p in chunk.pending
+        if max(p.seq, p.payload_bytes, p.start_ns) <= _LARGEST
+    ]
+    identity = chunk.identity
+    frame = Frame(
+        job=job_name(identity.job),
+        run_id=identity.run_id,
+        attempt=identity.attempt,
+        rank=identity.rank,
+        world_size=identity.world_size,
+        incarnation=chunk.incarnation,
+        frame_seq=frame_seq,
+        node=chunk.node,
+        producer=identity.producer,
+        count=len(rows),
+        columns=columns,
+        groups=_groups(chunk, rows, pending),
+        local_rank=identity.local_rank,
+        clock_domain=chunk.clock_domain,
+        anchor_mono_ns=chunk.anchor.mono_ns,
+        anchor_wall_ns=chunk.anchor.wall_ns,
+        sent_wall_ns=wall_ns(),
+        step=chunk.step,
+        pending=pending,
+        dropped=dropped,
+        ended=chunk.ended,
+        info=chunk.info if with_info else {},
+    )
+    return encode_frame(frame), refused
+
+
+def job_name(name: str) -> str:
+    """Return ``name`` with what a job name may not hold replaced."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:128] or "unnamed"
+
+
+def _fits(row: Record) -> bool:
+    return max(row) <= _LARGEST
+
+
+def _groups(chunk: Chunk, rows: list[Record], pending: list[Pending]) -> list[GroupDef]:
+    used = {row.group for row in rows if row.kind == RecordKind.COLLECTIVE}
+    used.update(one.group for one in pending)
+    known = sorted(used & chunk.groups.keys())[:MAX_GROUPS_PER_FRAME]
+    return [
+        GroupDef(
+            index=index,
+            name=group.name,
+            ranks=group.ranks,
+            epoch=group.epoch,
+            mesh_dim=group.mesh_dim,
+            backend=group.backend,
+        )
+        for index in known
+        for group in (chunk.groups[index],)
+    ]

@@ -1,0 +1,82 @@
+"""What a spool directory holds when a sidecar starts: sizes, and how far each ring had come."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import WireError
+from paceline.sidecar.progress import Progress
+from paceline.sidecar.segment import (
+    CHECKPOINT,
+    Damage,
+    Entry,
+    entries,
+    read_checkpoint,
+    segment_name,
+    segment_numbers,
+)
+from paceline.wire.codec import decode_frame
+
+_log = logging.getLogger("paceline.sidecar")
+SIDECAR_REASONS = frozenset(
+    {"ring_overwritten", "ring_torn", "unencodable", "spool_full", "collector_refused"}
+)
+"""Losses that the sidecar counts itself; the others are read from the ring each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """The segments of a spool and the progress that they stand for."""
+
+    sizes: dict[int, int]
+    progress: dict[str, Progress]
+
+
+def recover(directory: Path) -> Recovered:
+    """Read every segment of ``directory``; a damaged tail is cut off and reported."""
+    sizes: dict[int, int] = {}
+    progress: dict[str, Progress] = {}
+    newest: dict[str, bytes] = {}
+    for number in segment_numbers(directory):
+        path = directory / segment_name(number)
+        data = path.read_bytes()
+        sizes[number] = len(data)
+        for entry in entries(data):
+            if isinstance(entry, Damage):
+                _log.warning(
+                    "%d bytes of the spool segment %s are damaged; the frames in them are lost",
+                    entry.end - entry.start,
+                    path.name,
+                )
+                if entry.end == len(data):
+                    os.truncate(path, entry.start)
+                    sizes[number] = entry.start
+            elif entry.kind == CHECKPOINT:
+                progress = read_checkpoint(entry.body)
+                newest.clear()
+            else:
+                _move(progress, entry)
+                newest[entry.incarnation] = entry.body
+    for incarnation, frame in newest.items():
+        _restore_losses(progress[incarnation], frame)
+    return Recovered(sizes=sizes, progress=progress)
+
+
+def _move(progress: dict[str, Progress], entry: Entry) -> None:
+    one = progress.setdefault(entry.incarnation, Progress())
+    one.next_seq = entry.frame_seq + 1
+    one.ring_tail = entry.ring_tail
+    one.ended = entry.ended
+
+
+def _restore_losses(progress: Progress, frame: bytes) -> None:
+    try:
+        dropped = decode_frame(frame).dropped
+    except WireError as error:
+        _log.warning("cannot read back the losses so far: %s", error)
+        return
+    for reason in SIDECAR_REASONS & dropped.keys():
+        progress.dropped[reason] = max(dropped[reason], progress.dropped.get(reason, 0))

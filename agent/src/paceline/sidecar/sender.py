@@ -1,0 +1,144 @@
+"""The thread that moves frames from the spool to the collector."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from paceline.sidecar.collector import Answer, Collector, Outcome
+from paceline.sidecar.segment import Entry
+from paceline.sidecar.spool import SendBatch, Spool
+
+_log = logging.getLogger("paceline.sidecar")
+MAX_BODY_BYTES = 4 << 20
+BACKOFF_FIRST_S = 0.5
+BACKOFF_LAST_S = 30.0
+MISCONFIGURED_S = 30.0
+_HURRY_S = 0.5
+_REFUSED_REASON = "collector_refused"
+
+
+def backoff_s(failures: int, random_ratio: float) -> float:
+    """Return the pause after so many failures in a row: doubling, capped, half of it random.
+
+    Args:
+        failures: 1 after the first.
+        random_ratio: within 0 to 1; spreads the sidecars of a cluster.
+    """
+    whole_s = min(BACKOFF_LAST_S, BACKOFF_FIRST_S * float(1 << min(failures - 1, 16)))
+    return whole_s * (0.5 + random_ratio / 2)
+
+
+class Sender:
+    """Sends what is in ``spool`` until stopped; nothing it meets ends it."""
+
+    def __init__(self, spool: Spool, collector: Collector) -> None:
+        self._spool = spool
+        self._collector = collector
+        self._random = random.Random()
+        self._wake = threading.Event()
+        self._hurry = threading.Event()
+        self._stop = threading.Event()
+        self._failures = 0
+        self._failing_since_s = 0.0
+        self._told = ""
+        self._max_body_bytes = MAX_BODY_BYTES
+        self._thread = threading.Thread(target=self._run, name="paceline-sender", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        if self._collector.token_in_clear:
+            _log.warning("the token goes to %s unencrypted: use https", self._collector.name)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that there is something to send."""
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """End the present pause and keep later ones short: the sidecar wants to end."""
+        self._hurry.set()
+        self._wake.set()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread; a POST that is under way may take until its time-out."""
+        self._stop.set()
+        self.hurry()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                batch = self._spool.next_batch(self._max_body_bytes)
+                if batch is None:
+                    self._wake.wait(1.0)
+                    self._wake.clear()
+                    continue
+                self._deliver(batch)
+            except Exception:
+                _log.exception("the sender met an error of its own; it goes on")
+                self._spool.release()
+                self._pause(BACKOFF_LAST_S)
+        self._collector.close()
+
+    def _deliver(self, batch: SendBatch) -> None:
+        answer = self._collector.post(batch.body)
+        if answer.outcome is Outcome.TOO_LARGE and len(batch.frames) > 1:
+            self._spool.release()
+            self._max_body_bytes = max(len(batch.body) // 2, 1)
+            return
+        if answer.outcome in (Outcome.STORED, Outcome.REFUSED, Outcome.TOO_LARGE):
+            refused = _refused(batch, answer)
+            if refused:
+                _log.warning(
+                    "the collector refused %d of %d frames (%s): dropped",
+                    len(refused),
+                    len(batch.frames),
+                    answer.text or next(iter(answer.rejected.values()), ""),
+                )
+            self._spool.acknowledge(batch, refused)
+            self._tell_recovery()
+            return
+        self._spool.release()
+        self._failures += 1
+        self._tell_failure(answer)
+        if answer.outcome is Outcome.MISCONFIGURED:
+            self._pause(MISCONFIGURED_S)
+        else:
+            pause_s = backoff_s(self._failures, self._random.random())
+            self._pause(max(pause_s, answer.retry_after_s))
+
+    def _pause(self, pause_s: float) -> None:
+        if not self._hurry.is_set():
+            self._hurry.wait(pause_s)
+        elif pause_s:
+            self._stop.wait(min(pause_s, _HURRY_S))
+
+    def _tell_failure(self, answer: Answer) -> None:
+        if self._failures == 1:
+            self._failing_since_s = time.monotonic()
+        if answer.text != self._told and (self._failures == 1 or answer.outcome != Outcome.LATER):
+            self._told = answer.text
+            _log.warning("%s: %s; frames are kept in the spool", self._collector.name, answer.text)
+
+    def _tell_recovery(self) -> None:
+        if self._failures:
+            away_s = time.monotonic() - self._failing_since_s
+            _log.warning("%s takes frames again after %.1f s", self._collector.name, away_s)
+        self._failures = 0
+        self._told = ""
+
+
+def _refused(batch: SendBatch, answer: Answer) -> list[tuple[Entry, str]]:
+    if answer.outcome is not Outcome.STORED:
+        return [(entry, _REFUSED_REASON) for entry in batch.frames]
+    refused = []
+    offset = 0
+    for entry in batch.frames:
+        if offset in answer.rejected:
+            refused.append((entry, _REFUSED_REASON))
+        offset += len(entry.body)
+    return refused
