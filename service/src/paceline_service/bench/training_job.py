@@ -46,7 +46,7 @@ class Trainer:
         sampler: DistributedSampler[Any] = DistributedSampler(windows, seed=seed)
         loader = DataLoader(windows, batch_size=8, sampler=sampler, collate_fn=windows.collate)
         self._batches = endless(loader, sampler)
-        self._model = DistributedDataParallel(Transformer(96, 4, 2, 48, healthy), bucket_cap_mb=1)
+        self._model = DistributedDataParallel(Transformer(96, 4, 2, 48, healthy), bucket_cap_mb=0.5)
         self._optimizer = Optimizer(self._model.parameters(), 2e-3, healthy)
 
     def step(self) -> None:

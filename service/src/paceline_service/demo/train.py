@@ -202,7 +202,7 @@ def train(
         windows, batch_size=options.batch, sampler=sampler, collate_fn=windows.collate
     )
     model = Transformer(options.width, 4, options.layers, options.window, fault)
-    parallel = DistributedDataParallel(model, bucket_cap_mb=1)
+    parallel = DistributedDataParallel(model, bucket_cap_mb=0.5)
     optimizer = Optimizer(parallel.parameters(), options.rate, fault)
     batches = endless(loader, sampler)
     losses: list[float] = []
