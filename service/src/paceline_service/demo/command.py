@@ -192,7 +192,7 @@ def _require_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         raise ConfigError(
             "torch is not installed here, and the demonstration trains with it; `make setup` "
-            "installs it, or: pip install torch --index-url https://download.pytorch.org/whl/cpu"
+            "installs it, or: pip install torch (its CPU build is enough)"
         )
 
 
