@@ -63,7 +63,7 @@ def concatenate(parts: list[Records]) -> Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A process group: ``ranks`` are global, in group order; ``epoch`` counts re-initialisations."""
+    """A process group: ``ranks`` are global, in group order; ``epoch`` counts its re-makings."""
 
     name: str
     ranks: tuple[int, ...]

@@ -1,0 +1,190 @@
+"""From an episode to a finding: cause, cost, evidence in sentences, what to do next."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.vocabulary import Phase, phase_name
+from paceline_service.analysis.episode import Episode
+from paceline_service.analysis.report import Finding
+
+_CAUSE_OF_PHASE = {
+    Phase.HOST: "host",
+    Phase.INPUT: "input",
+    Phase.FORWARD: "compute",
+    Phase.BACKWARD: "compute",
+    Phase.OPTIMIZER: "compute",
+}
+SECOND_PHASE_SHARE = 0.3
+"""A second phase is mentioned when it holds at least this share of the excess."""
+LEAST_PHASE_SHARE = 0.4
+"""Below this share of the excess no phase is named."""
+
+
+def finding_of(episodes: list[Episode], *, node: str, phases_known: bool) -> Finding:
+    """Return what the episodes of one rank amount to.
+
+    Args:
+        episodes: all of one rank, in time order; at least one.
+        node: its node's name, empty when unknown.
+        phases_known: whether the job told its phases; without them everything is HOST.
+    """
+    last = episodes[-1]
+    total = _Totals(episodes)
+    phase, cause, shares = _main_phase(total.phase_excess_ns, phases_known)
+    return Finding(
+        kind="straggler",
+        ranks=[last.rank],
+        nodes=[node] if node else [],
+        cause=cause,
+        phase=phase,
+        first_step=episodes[0].first_step,
+        last_step=last.last_step,
+        slowdown=total.self_ns / total.peer_self_ns if total.peer_self_ns > 0 else None,
+        recoverable_ratio=total.recoverable_ratio,
+        wasted_gpu_s=total.blamed_ns / 1e9,
+        confidence=max(episode.confidence for episode in episodes),
+        evidence=_evidence(episodes, total, phase, shares),
+        action=_action(last.rank, node, cause),
+    )
+
+
+def alone_ratio(episodes: list[Episode]) -> float:
+    """Return the share of the time the rank would cost were it the only slow one."""
+    duration_ns = sum(episode.duration_ns for episode in episodes)
+    return sum(episode.alone_ns for episode in episodes) / duration_ns if duration_ns else 0.0
+
+
+class _Totals:
+    """Sums over the episodes of one rank."""
+
+    def __init__(self, episodes: list[Episode]) -> None:
+        self.steps = sum(e.steps for e in episodes)
+        self.self_ns = sum(e.self_ns for e in episodes)
+        self.peer_self_ns = sum(e.peer_self_ns for e in episodes)
+        self.blamed_ns = sum(e.blamed_ns for e in episodes)
+        self.last_arrivals = sum(e.last_arrivals for e in episodes)
+        self.contested = sum(e.contested for e in episodes)
+        self.phase_excess_ns = np.sum([e.phase_excess_ns for e in episodes], axis=0)
+        self.phase_peer_ns = np.sum([e.phase_peer_ns for e in episodes], axis=0)
+        duration_ns = sum(e.duration_ns for e in episodes)
+        recoverable_ns = sum(e.recoverable_ns for e in episodes)
+        self.recoverable_ratio = recoverable_ns / duration_ns if duration_ns else 0.0
+
+
+def _main_phase(
+    excess_ns: np.ndarray, phases_known: bool
+) -> tuple[str | None, str, list[tuple[str, float]]]:
+    """Return the phase that holds most of the excess, its cause, and every notable share."""
+    if not phases_known:
+        return None, "unknown", []
+    positive = np.maximum(excess_ns, 0.0)
+    if positive.sum() <= 0:
+        return None, "unknown", []
+    share = positive / positive.sum()
+    order = np.argsort(-share, kind="stable")
+    main = Phase(int(order[0]))
+    shares = [
+        (phase_name(Phase(int(i))), float(share[i]))
+        for i in order
+        if share[i] >= SECOND_PHASE_SHARE or i == order[0]
+    ]
+    if share[order[0]] < LEAST_PHASE_SHARE:
+        return None, "unknown", shares
+    return phase_name(main), _CAUSE_OF_PHASE[main], shares
+
+
+def _evidence(
+    episodes: list[Episode], total: _Totals, phase: str | None, shares: list[tuple[str, float]]
+) -> list[str]:
+    last = episodes[-1]
+    steps = max(total.steps, 1)
+    own_ms, peer_ms = total.self_ns / steps / 1e6, total.peer_self_ns / steps / 1e6
+    since = "from the first step" if last.from_start and len(episodes) == 1 else (
+        f"since step {episodes[0].first_step}"
+    )  # fmt: skip
+    sentences = [
+        f"rank {last.rank} needed {own_ms:.1f} ms of its own time per step against "
+        f"{peer_ms:.1f} ms of its peers (median) {since}, over {total.steps} steps"
+    ]
+    if phase is not None:
+        index = Phase[phase.upper()]
+        there_ms = (total.phase_excess_ns[index] + total.phase_peer_ns[index]) / steps / 1e6
+        sentences.append(
+            f"it lost {total.phase_excess_ns[index] / steps / 1e6:.1f} ms per step in {phase} "
+            f"({there_ms:.1f} ms against {total.phase_peer_ns[index] / steps / 1e6:.1f} ms), "
+            f"{shares[0][1]:.0%} of all it lost"
+        )
+        sentences += [f"{name} holds another {share:.0%}" for name, share in shares[1:]]
+    if total.contested:
+        sentences.append(
+            f"it arrived last at {total.last_arrivals} of the {total.contested} collectives "
+            "whose last arriver stood out"
+        )
+    sentences.append(
+        f"its peers stood still {total.blamed_ns / 1e9:.2f} GPU-seconds for it; without it these "
+        f"steps would have been {total.recoverable_ratio:.1%} shorter"
+    )
+    if not last.open:
+        sentences.append(f"it recovered after step {last.last_step}")
+    if len(episodes) > 1:
+        spans = ", ".join(f"{e.first_step}-{e.last_step}" for e in episodes)
+        sentences.append(f"it was slow {len(episodes)} times: steps {spans}")
+    return sentences
+
+
+def _action(rank: int, node: str, cause: str) -> str:
+    where = f"rank {rank}" + (f" on {node}" if node else "")
+    if cause == "input":
+        return (
+            f"look at the data loader of {where}: its storage, its workers, CPU share "
+            "(top, iostat -x 1); then compare its shards with a fast rank's"
+        )
+    if cause == "host":
+        return (
+            f"look at what the host of {where} does between steps: logging, checkpoints, garbage "
+            f"collection, other processes (py-spy dump --pid of rank {rank}; top)"
+        )
+    drain = f"scontrol update nodename={node} state=drain reason=straggler" if node else ""
+    check = (
+        f"check clocks, throttling and other processes of {where} (nvidia-smi -q -d PERFORMANCE)"
+    )
+    return f"{check}; if it persists: {drain}" if drain else check
+
+
+def merge_by_node(
+    findings: list[Finding], ranks_of_node: dict[str, list[int]], alone: dict[int, float]
+) -> list[Finding]:
+    """Return findings with all ranks of one node joined into one about the node.
+
+    What draining one of them gives back is little while the others are slow too; the node's
+    share is the largest that one of its ranks would cost alone (``alone``, by rank).
+
+    A node is named when every one of its ranks is flagged, it has at least two, and the job
+    runs on other nodes too.
+    """
+    out = list(findings)
+    if len(ranks_of_node) < 2:
+        return out
+    for node, ranks in ranks_of_node.items():
+        mine = [f for f in out if f.nodes == [node] and len(f.ranks) == 1]
+        if len(ranks) < 2 or {f.ranks[0] for f in mine} != set(ranks):
+            continue
+        worst = max(mine, key=lambda f: f.wasted_gpu_s or 0.0)
+        joined = Finding(
+            kind=worst.kind,
+            ranks=sorted(ranks),
+            nodes=[node],
+            cause=worst.cause,
+            phase=worst.phase,
+            first_step=min(f.first_step for f in mine if f.first_step is not None),
+            last_step=max(f.last_step for f in mine if f.last_step is not None),
+            slowdown=float(np.median([f.slowdown for f in mine if f.slowdown is not None])),
+            recoverable_ratio=max(alone[rank] for rank in ranks),
+            wasted_gpu_s=sum(f.wasted_gpu_s or 0.0 for f in mine),
+            confidence=max(f.confidence or 0.0 for f in mine),
+            evidence=[f"all {len(ranks)} ranks of node {node} are slow", *worst.evidence],
+            action=worst.action,
+        )
+        out = [f for f in out if f not in mine] + [joined]
+    return out

@@ -1,0 +1,183 @@
+"""The analysis of one job attempt: records in, steps and a report out.
+
+Live, replayed and offline input take this one way:
+
+    records -> steps (table) -> matching -> waits -> self time (timeline) -> blame
+            -> scores -> evidence and episodes -> findings -> report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from paceline.errors import AnalysisError
+from paceline.vocabulary import RecordKind
+from paceline_service.analysis.blame import BlameLedger
+from paceline_service.analysis.episode import make_note
+from paceline_service.analysis.episodes import EpisodeTracker
+from paceline_service.analysis.matching import match
+from paceline_service.analysis.noise import ReleaseNoise
+from paceline_service.analysis.options import Options
+from paceline_service.analysis.peers import PeerFinder
+from paceline_service.analysis.records import Group, Records
+from paceline_service.analysis.report import Report
+from paceline_service.analysis.table import StepPool, Table
+from paceline_service.analysis.timeline import StepRow, build_step
+from paceline_service.analysis.totals import Totals
+from paceline_service.analysis.verdict import judge
+from paceline_service.analysis.waits import measure_waits
+
+MAX_WORLD_SIZE = 1_000_000
+
+
+class JobAnalysis:
+    """Everything that is known about one attempt of one job.
+
+    Args:
+        world_size: R, number of ranks.
+        options: how cautious to be.
+
+    Raises:
+        AnalysisError: ``world_size`` is out of range.
+    """
+
+    def __init__(self, world_size: int, options: Options | None = None) -> None:
+        if not 1 <= world_size <= MAX_WORLD_SIZE:
+            raise AnalysisError(
+                f"world size {world_size} is out of range 1..{MAX_WORLD_SIZE}; check the header "
+                "of the log or the launcher's environment"
+            )
+        self.world_size = world_size
+        self.options = options or Options()
+        self.groups: list[Group] = []
+        self._group_index: dict[tuple[str, tuple[int, ...], int], int] = {}
+        self._clock_numbers: dict[str, int] = {}
+        self._clock_of_rank = np.full(world_size, -1, dtype=np.int64)
+        self._node_of_rank: dict[int, str] = {}
+        self._observed = np.zeros(world_size, dtype=np.bool_)
+        self._ended: dict[int, str] = {}
+        self._dropped: dict[int, dict[str, int]] = {}
+        self._pool = StepPool(
+            world_size,
+            grace_steps=self.options.grace_steps,
+            patience_steps=self.options.patience_steps,
+        )
+        self._noise = ReleaseNoise()
+        self._ledger = BlameLedger(world_size)
+        self._peers = PeerFinder(world_size)
+        self._totals = Totals(world_size, self.options.settling_steps)
+        self._tracker = EpisodeTracker(world_size, self.options)
+
+    def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
+        """Say where a rank runs; ranks of one ``clock_domain`` share a clock.
+
+        Raises:
+            AnalysisError: ``rank`` is not of this job.
+        """
+        self._check_rank(rank)
+        self._observed[rank] = True
+        if node:
+            self._node_of_rank[rank] = node
+        if clock_domain:
+            number = self._clock_numbers.setdefault(clock_domain, len(self._clock_numbers))
+            self._clock_of_rank[rank] = number
+
+    def declare_group(self, group: Group) -> int:
+        """Return the job-wide index of ``group``, the same for the same (name, ranks, epoch).
+
+        Raises:
+            AnalysisError: it names ranks that are not of this job.
+        """
+        for rank in group.ranks:
+            self._check_rank(rank)
+        key = (group.name, group.ranks, group.epoch)
+        index = self._group_index.setdefault(key, len(self.groups))
+        if index == len(self.groups):
+            self.groups.append(group)
+        return index
+
+    def add(self, records: Records) -> None:
+        """Take records of one rank, in the order they were written.
+
+        Raises:
+            AnalysisError: the rank or a group index is unknown.
+        """
+        self._check_rank(records.rank)
+        if len(records) and not 0 <= records.group.min() <= records.group.max() < max(
+            len(self.groups), 1
+        ):
+            raise AnalysisError(
+                f"records of rank {records.rank} name group {records.group.max()}; "
+                f"{len(self.groups)} groups are declared: declare_group comes first"
+            )
+        self._observed[records.rank] = True
+        self._ended.pop(records.rank, None)
+        self._pool.resume(records.rank)
+        self._pool.add(records)
+
+    def rank_ended(self, rank: int, how: str) -> None:
+        """Expect nothing more of ``rank``; ``how`` is ``closed`` or ``killed``."""
+        self._check_rank(rank)
+        self._ended[rank] = how
+        self._pool.end(rank)
+
+    def note_dropped(self, rank: int, dropped: Mapping[str, int]) -> None:
+        """Take the counts of what was lost on ``rank`` so far, by reason."""
+        if dropped:
+            self._dropped[rank] = dict(dropped)
+
+    def advance(self) -> list[StepRow]:
+        """Analyse the steps that have become complete, and return them in order."""
+        return [self._judge_step(step, table) for step, table in self._pool.complete()]
+
+    def finish(self) -> list[StepRow]:
+        """Analyse what is left: no more records will come."""
+        return [self._judge_step(step, table) for step, table in self._pool.complete(final=True)]
+
+    def report(self) -> Report:
+        """Return the answer for what was analysed so far."""
+        dropped: dict[str, int] = {}
+        for reasons in self._dropped.values():
+            for reason, count in reasons.items():
+                dropped[reason] = dropped.get(reason, 0) + count
+        if self._pool.late_records:
+            dropped["late"] = self._pool.late_records
+        return judge(
+            world_size=self.world_size,
+            observed=self._observed,
+            nodes=self._node_of_rank,
+            ended=self._ended,
+            dropped=dropped,
+            totals=self._totals,
+            tracker=self._tracker,
+            peers=self._peers,
+            options=self.options,
+        )
+
+    @property
+    def unattributed_wait_ns(self) -> float:
+        """Waits that nobody's delay explains; with the blamed waits they are all waits."""
+        return self._totals.unattributed_ns
+
+    def _judge_step(self, step: int, table: Table) -> StepRow:
+        sizes = np.array([len(group.ranks) for group in self.groups] or [0], dtype=np.int64)
+        matches = match(table.take(table.kind == RecordKind.COLLECTIVE), sizes)
+        waits = measure_waits(matches, self._clock_of_rank, self._noise.noise_ns(len(sizes)))
+        row, exposures = build_step(step, table, matches, waits, self.world_size)
+        blame = self._ledger.charge(row, matches, waits, exposures)
+        self._noise.learn(matches)
+        self._peers.learn(matches, sizes)
+        self._totals.add(row, table, matches, blame)
+        self._tracker.update(
+            make_note(row, blame.blamed_ns, blame.last_count), self._peers.groups()
+        )
+        return row
+
+    def _check_rank(self, rank: int) -> None:
+        if not 0 <= rank < self.world_size:
+            raise AnalysisError(
+                f"rank {rank} is not of a job of world size {self.world_size}; "
+                "the header or the launcher's environment is wrong"
+            )

@@ -1,0 +1,29 @@
+"""The settings of the analysis, with why each default is what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How cautious the analysis is. One number matters to users: the false-alarm rate."""
+
+    false_namings_per_month: float = 1.0
+    """Allowed false namings per job in 30 days (docs/math/evidence.md)."""
+    settling_steps: int = 5
+    """First steps that are not judged: compilation, allocation, connection set-up."""
+    learning_steps: int = 30
+    """Steps in which each rank's healthy offset is learned; afterwards it is frozen."""
+    material_ratio: float = 0.005
+    """A finding must cost the job at least this share of its time (DETECTION section 4)."""
+    slow_from_start_ratio: float = 0.05
+    """How much slower than its peers a rank must be to be named without a healthy past."""
+    grace_steps: int = 1
+    """A step is judged when every rank has ended this many steps more: late records count."""
+    patience_steps: int = 64
+    """A rank this many steps behind the fastest no longer holds the analysis back."""
+    history_values: int = 4_000_000
+    """Scores that are kept for onset and evidence, over all ranks (float32)."""

@@ -1,0 +1,218 @@
+"""Self time of every rank in one step, split by phase (docs/math/self-time.md).
+
+A rank's step is self time, exposed wait and exposed communication and nothing else; the three
+sum to the step's duration on every rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.vocabulary import Phase, RecordKind
+from paceline_service.analysis.matching import Matches
+from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.table import Table
+from paceline_service.analysis.waits import Waits
+
+PHASES = len(Phase)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One step over all ranks; arrays by global rank, ns, -1 where a rank has no data.
+
+    ``start_ns`` is on each rank's own clock; ``phase_self_ns`` is (R, 5) in the order of
+    ``Phase``; ``duration_ns`` is the median over the ranks; ``slowest_rank`` has the largest
+    self time, -1 when nobody waited for it.
+    """
+
+    step: int
+    start_ns: Int64Array
+    duration_ns: int
+    self_ns: Int64Array
+    wait_ns: Int64Array
+    comm_ns: Int64Array
+    phase_self_ns: Int64Array
+    slowest_rank: int
+
+    @property
+    def present(self) -> BoolArray:
+        """Which ranks have data in this step."""
+        return self.self_ns >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposures:
+    """The E joins of one step (rows where a rank stopped computing), in time order per rank.
+
+    A last arriver that went on without stopping is here too, with nothing exposed, because
+    its self time until then is what the others waited for. ``row`` indexes the rows of
+    ``Matches``; ``self_before_ns`` is (E, 5), self time per phase from the step's start to the
+    join; ``position_ns`` is the join's time since that start.
+    """
+
+    row: NDArray[np.intp]
+    rank: Int64Array
+    phase: Int64Array
+    wait_ns: Int64Array
+    self_before_ns: Int64Array
+    position_ns: Int64Array
+
+
+def build_step(
+    step: int, table: Table, matches: Matches, waits: Waits, world_size: int
+) -> tuple[StepRow, Exposures]:
+    """Split the step of every rank into self time per phase, exposed wait and communication.
+
+    Args:
+        step: its number.
+        table: all records of the step.
+        matches: its collectives.
+        waits: what they cost.
+        world_size: R.
+
+    Returns:
+        The step's arrays, and its joins with the self time that led up to them.
+    """
+    begin, end = _bounds(table, world_size)
+    span = int((end - begin).max(initial=0)) + 1
+    intervals = _Intervals(table, begin, end, span, world_size)
+
+    stops = waits.exposed_ns > 0
+    leads = _leads(matches, waits) & ~stops
+    joined = np.flatnonzero((stops | leads) & (begin[matches.rows.rank] >= 0))
+    from_ns = np.where(stops, waits.exposed_start_ns, matches.rows.start_ns)
+    order = np.lexsort((from_ns[joined], matches.rows.rank[joined]))
+    joined = joined[order]
+    rank = matches.rows.rank[joined]
+    stop = np.maximum(from_ns[joined], begin[rank])
+    resume = np.where(stops[joined], np.minimum(matches.rows.end_ns[joined], end[rank]), stop)
+    inside = (resume > stop) | (leads[joined] & (stop <= end[rank]))
+    joined, rank, stop, resume = joined[inside], rank[inside], stop[inside], resume[inside]
+    exposed = resume - stop
+    wait = np.minimum(waits.wait_ns[joined], exposed)
+    phase = intervals.phase_at(rank, (stop + resume) // 2)
+
+    exposed_by_phase = np.zeros((len(joined), PHASES), dtype=np.int64)
+    exposed_by_phase[np.arange(len(joined)), phase] = exposed
+    before = np.cumsum(exposed_by_phase, axis=0) - exposed_by_phase
+    if len(joined):
+        first_of_rank = np.searchsorted(rank, rank, side="left")
+        before = before - before[first_of_rank]
+    self_before = np.maximum(intervals.spent_until(rank, stop) - before, 0)
+
+    present = begin >= 0
+    duration = np.where(present, end - begin, 0)
+    exposed_of = np.bincount(rank, weights=exposed, minlength=world_size).astype(np.int64)
+    wait_of = np.bincount(rank, weights=wait, minlength=world_size).astype(np.int64)
+    phase_exposed = np.zeros((world_size, PHASES), dtype=np.int64)
+    np.add.at(phase_exposed, (rank, phase), exposed)
+    everyone = np.arange(world_size)
+    phase_self = np.maximum(intervals.spent_until(everyone, end) - phase_exposed, 0)
+    self_time = np.maximum(duration - exposed_of, 0)
+    absent = ~present
+    for array in (self_time, wait_of, phase_self):
+        array[absent] = -1
+    comm = np.where(absent, -1, exposed_of - np.maximum(wait_of, 0))
+    row = StepRow(
+        step=step,
+        start_ns=np.where(present, begin, -1),
+        duration_ns=int(np.median(duration[present])) if present.any() else 0,
+        self_ns=self_time,
+        wait_ns=wait_of,
+        comm_ns=comm,
+        phase_self_ns=phase_self,
+        slowest_rank=int(np.argmax(self_time)) if (wait_of > 0).any() else -1,
+    )
+    exposures = Exposures(
+        row=joined,
+        rank=rank,
+        phase=phase,
+        wait_ns=wait,
+        self_before_ns=self_before,
+        position_ns=stop - begin[rank],
+    )
+    return row, exposures
+
+
+def _leads(matches: Matches, waits: Waits) -> BoolArray:
+    """Which rows are the last arrivals that somebody really stood still for."""
+    leads = np.zeros(len(matches.rows), dtype=np.bool_)
+    if len(matches.first):
+        waited_for = np.add.reduceat(waits.wait_ns, matches.first) > 0
+        leads[waits.last_row[waited_for & (waits.last_row >= 0)]] = True
+    return leads
+
+
+def _bounds(table: Table, world_size: int) -> tuple[Int64Array, Int64Array]:
+    """Return begin and end of the step on every rank, -1 where it has no STEP record."""
+    begin = np.full(world_size, -1, dtype=np.int64)
+    end = np.full(world_size, -1, dtype=np.int64)
+    steps = np.flatnonzero((table.kind == RecordKind.STEP) & (table.end_ns >= table.start_ns))
+    begin[table.rank[steps]] = table.start_ns[steps]
+    end[table.rank[steps]] = table.end_ns[steps]
+    return begin, end
+
+
+class _Intervals:
+    """The phases of all ranks on one axis: each rank's step is shifted to a stretch of its own."""
+
+    def __init__(
+        self, table: Table, begin: Int64Array, end: Int64Array, span: int, world_size: int
+    ) -> None:
+        self._begin = begin
+        self._span = span
+        chosen = np.flatnonzero((table.kind == RecordKind.PHASE) & (begin[table.rank] >= 0))
+        rank = table.rank[chosen]
+        start = np.clip(table.start_ns[chosen], begin[rank], end[rank])
+        stop = np.clip(table.end_ns[chosen], begin[rank], end[rank])
+        code = np.where((table.code[chosen] > 0) & (table.code[chosen] < PHASES),
+                        table.code[chosen], Phase.HOST)  # fmt: skip
+        order = np.lexsort((start, rank))
+        self.rank, self.code = rank[order], code[order]
+        self.start = self._shift(self.rank, start[order])
+        # Phases do not overlap; should two, the later begins where the earlier ends.
+        self.stop = np.maximum(self._shift(self.rank, stop[order]), self.start)
+        if len(order):
+            reached = np.maximum.accumulate(self.stop)
+            self.start[1:] = np.maximum(self.start[1:], np.minimum(reached[:-1], self.stop[1:]))
+        spent = np.zeros((len(order) + 1, PHASES), dtype=np.int64)
+        spent[np.arange(len(order)) + 1, self.code] = self.stop - self.start
+        self._spent = np.cumsum(spent, axis=0)
+        self._first = np.searchsorted(self.rank, np.arange(world_size), side="left")
+
+    def _shift(self, rank: Int64Array, time_ns: Int64Array) -> Int64Array:
+        since_begin = np.clip(time_ns - self._begin[rank], 0, self._span)
+        return np.asarray(since_begin + rank * (self._span + 1), dtype=np.int64)
+
+    def _last_started(self, rank: Int64Array, at: Int64Array) -> tuple[Int64Array, BoolArray]:
+        index = np.searchsorted(self.start, at, side="right") - 1
+        found = index >= self._first[rank]
+        return index, found
+
+    def phase_at(self, rank: Int64Array, time_ns: Int64Array) -> Int64Array:
+        """Return the phase of each rank at each time; HOST where none covers it."""
+        if not len(self.start):
+            return np.full(len(rank), int(Phase.HOST), dtype=np.int64)
+        at = self._shift(rank, time_ns)
+        index, found = self._last_started(rank, at)
+        covered = found & (at < self.stop[index])
+        return np.where(covered, self.code[index], int(Phase.HOST))
+
+    def spent_until(self, rank: Int64Array, time_ns: Int64Array) -> Int64Array:
+        """Return (N, 5) wall time per phase from the step's start to ``time_ns``."""
+        at = self._shift(rank, time_ns)
+        spent = np.zeros((len(rank), PHASES), dtype=np.int64)
+        if len(self.start):
+            index, found = self._last_started(rank, at)
+            index = np.where(found, index, 0)
+            partial = np.minimum(at, self.stop[index]) - self.start[index]
+            spent = self._spent[index] - self._spent[self._first[rank].clip(max=len(self.start))]
+            spent[np.arange(len(rank)), self.code[index]] += np.maximum(partial, 0)
+            spent[~found] = 0
+        elapsed = at - rank * (self._span + 1)
+        spent[:, Phase.HOST] += elapsed - spent.sum(axis=1)
+        return spent

@@ -1,0 +1,145 @@
+"""The verdict: this is where it is decided who is slow, or that nobody is, or that we cannot know.
+
+A rank is named when its evidence passed the threshold of the allowed false-alarm rate
+(``episodes``) *and* what it costs the job is material. Nobody is named otherwise; the job is
+healthy only when the steps that were seen would have sufficed to name a clear culprit.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+
+from paceline_service.analysis.episodes import EpisodeTracker
+from paceline_service.analysis.evidence import least_steps
+from paceline_service.analysis.findings import alone_ratio, finding_of, merge_by_node
+from paceline_service.analysis.options import Options
+from paceline_service.analysis.peers import PeerFinder
+from paceline_service.analysis.records import BoolArray
+from paceline_service.analysis.report import Finding, Report
+from paceline_service.analysis.totals import Totals
+
+
+def judge(
+    *,
+    world_size: int,
+    observed: BoolArray,
+    nodes: dict[int, str],
+    ended: dict[int, str],
+    dropped: dict[str, int],
+    totals: Totals,
+    tracker: EpisodeTracker,
+    peers: PeerFinder,
+    options: Options,
+) -> Report:
+    """Return the report on everything that was analysed so far."""
+    notes: list[str] = []
+    findings, alone, immaterial = _material(tracker, nodes, totals.phases_seen, options)
+    notes += immaterial
+    findings = merge_by_node(findings, _ranks_of_node(nodes), alone)
+    findings.sort(key=lambda finding: -(finding.wasted_gpu_s or 0.0))
+    lost = dict(dropped)
+    for reason, count in (
+        ("duplicate", totals.duplicates),
+        ("unmatched", totals.incomplete),
+        ("mismatched", totals.mismatched),
+    ):
+        if count:
+            lost[reason] = lost.get(reason, 0) + count
+    missing = _missing(world_size, observed, totals, tracker, peers)
+    killed = sorted(rank for rank, how in ended.items() if how == "killed")
+    if killed:
+        notes.append(f"died without a clean end: rank {', '.join(map(str, killed[:16]))}")
+    if findings:
+        verdict = findings[0].kind
+    elif missing:
+        verdict = "insufficient_evidence"
+    else:
+        verdict = "healthy"
+    notes = missing + notes
+    observed_count = int(observed.sum())
+    return Report(
+        world_size=world_size,
+        ranks_observed=observed_count,
+        steps=totals.steps,
+        collectives=totals.collectives,
+        verdict=verdict,
+        slowdown=totals.slowdown,
+        idle_ratio=totals.idle_ratio,
+        gamma=totals.gamma,
+        wasted_gpu_s=totals.wasted_gpu_s if totals.steps else None,
+        findings=findings,
+        complete=not lost and observed_count == world_size,
+        dropped=lost,
+        ranks=totals.rank_rows(),
+        notes=notes,
+    )
+
+
+def _material(
+    tracker: EpisodeTracker, nodes: dict[int, str], phases_known: bool, options: Options
+) -> tuple[list[Finding], dict[int, float], list[str]]:
+    """Return findings that cost enough, that cost by rank, and a note on each that does not."""
+    findings, notes = [], []
+    alone: dict[int, float] = {}
+    by_rank = sorted(tracker.episodes, key=lambda episode: (episode.rank, episode.first_step))
+    for rank, group in groupby(by_rank, key=lambda episode: episode.rank):
+        episodes = list(group)
+        alone[rank] = alone_ratio(episodes)
+        finding = finding_of(episodes, node=nodes.get(rank, ""), phases_known=phases_known)
+        if alone[rank] >= options.material_ratio:
+            findings.append(finding)
+        else:
+            notes.append(
+                f"rank {rank} is persistently {(finding.slowdown or 1) - 1:.1%} slower than its "
+                f"peers, but that costs the job only {alone[rank]:.2%}"
+            )
+    return findings, alone, notes
+
+
+def _missing(
+    world_size: int,
+    observed: BoolArray,
+    totals: Totals,
+    tracker: EpisodeTracker,
+    peers: PeerFinder,
+) -> list[str]:
+    """Return why it cannot be said that nothing is wrong; empty when it can."""
+    seen = int(observed.sum())
+    if seen < 2:
+        return [f"{seen} of {world_size} ranks were seen; comparing needs at least 2"]
+    if not totals.steps:
+        return [
+            "no whole step was seen: steps end with the optimizer's step, or with handle.step() "
+            "in a job without one"
+        ]
+    if not totals.collectives:
+        return ["no collective was seen: without one no rank waits for another"]
+    reasons = []
+    if totals.incomplete > totals.collectives / 2:
+        reasons.append(
+            f"{totals.incomplete} of {totals.collectives} collectives miss the record of a member"
+        )
+    if seen < world_size:
+        absent = np.flatnonzero(~observed)
+        shown = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
+        reasons.append(f"{len(absent)} of {world_size} ranks were never seen ({shown})")
+    largest = max((len(group) for group in peers.groups()), default=0)
+    if largest < 2:
+        reasons.append("no two ranks do the same work, so there is nobody to compare with")
+        return reasons
+    needed = least_steps(largest, world_size, tracker.gamma_steps)
+    if tracker.judged_steps < needed:
+        reasons.append(
+            f"{tracker.judged_steps} steps could be judged; at one false naming in the allowed "
+            f"time even the clearest fault takes {needed} with {largest} peers"
+        )
+    return reasons
+
+
+def _ranks_of_node(nodes: dict[int, str]) -> dict[str, list[int]]:
+    ranks: dict[str, list[int]] = {}
+    for rank, node in nodes.items():
+        ranks.setdefault(node, []).append(rank)
+    return ranks
