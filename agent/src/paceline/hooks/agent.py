@@ -184,8 +184,8 @@ def arm(job: str | None = None) -> Agent | None:
             os.register_at_fork(after_in_child=_abandon)
             _fork_hooked = True
         _agent.arm()
-    elif job is not None and _agent.recorder is None:
-        _agent.job = job
+    elif job is not None and _agent.recorder is None and "PACELINE_INJECT" not in os.environ:
+        _agent.job = job  # under `paceline run` the launcher, who asks for the report, names it
     return _agent
 
 

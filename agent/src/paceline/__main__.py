@@ -1,0 +1,9 @@
+"""``python -m paceline`` is the command ``paceline``."""
+
+from __future__ import annotations
+
+import sys
+
+from paceline.cli import main
+
+sys.exit(main())

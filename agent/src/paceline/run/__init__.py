@@ -1,0 +1,1 @@
+"""``paceline run``: starts a job instrumented, and what it needs beside it."""
