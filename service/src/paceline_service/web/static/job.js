@@ -1,0 +1,159 @@
+// The page of one job: puts the parts together and hands them what changed.
+
+import { fill, h, setText } from "./dom.js";
+import { Figures } from "./figures.js";
+import { count } from "./format.js";
+import { Heatmap } from "./heatmap.js";
+import { ALL_AT_ONCE } from "./lanes.js";
+import { StepLoader } from "./loader.js";
+import { JobModel } from "./model.js";
+import { Overview } from "./overview.js";
+import { Quality } from "./quality.js";
+import { jobLink, updateParams } from "./router.js";
+import { RankTable } from "./table.js";
+import { Timeline } from "./timeline.js";
+import { VerdictCard } from "./verdict.js";
+import { Viewport } from "./viewport.js";
+
+const HEATMAP_FROM_RANKS = 17;
+const MAX_STEPS_ON_SCREEN = 5000;
+const REPORT_MS = 500;
+const STATES = { running: "running", ended: "ended", silent: "silent" };
+
+/** Open the job of `route`; returns its element and how to start and leave it. */
+export async function openJob({ api, route, onLink, reload }) {
+  const model = new JobModel(api, route.job, route.params.get("attempt"));
+  await model.open();
+  const page = new JobPage(model, route, { onLink, reload });
+  return { element: page.element, start: () => page.start(), leave: () => model.close() };
+}
+
+class JobPage {
+  #reportTimer = 0;
+
+  constructor(model, route, { onLink, reload }) {
+    Object.assign(this, { model, onLink, reload });
+    const { params } = route;
+    const { store } = model;
+    const viewport = new Viewport(Math.min(MAX_STEPS_ON_SCREEN, store.capacity));
+    this.viewport = viewport;
+    const loader = new StepLoader(model);
+    const pinned = new Set((params.get("rank") ?? "").split(",").filter((r) => /^\d+$/.test(r)).map(Number));
+    const onPins = (pins) => updateParams({ rank: pins.size ? [...pins].join(",") : null });
+    this.verdict = new VerdictCard();
+    this.figures = new Figures();
+    this.timeline = new Timeline({
+      model, viewport, loader, pinned, onPins, mode: params.get("lanes"), onMode: (mode) => updateParams({ lanes: mode }),
+    });
+    this.overview = new Overview({ model, viewport });
+    this.timeline.overviewSlot.append(this.overview.element);
+    const pick = (ranks) => this.#pick(ranks);
+    this.heatmap = store.ranks >= HEATMAP_FROM_RANKS ? new Heatmap({ model, viewport, loader, onPick: pick }) : null;
+    this.table = new RankTable({ model, sort: params.get("sort"), onPick: pick });
+    this.quality = new Quality();
+    this.head = h("div", { class: "job-head" });
+    this.element = h("div", { class: "job" }, this.head, this.verdict.element, this.figures.element,
+      this.timeline.element, this.heatmap?.element, this.table.element, this.quality.element);
+    this.#restore(params);
+  }
+
+  /** Take the steps of a deep link as soon as there are any. */
+  #restore(params) {
+    const from = Number(params.get("from") ?? NaN);
+    const to = Number(params.get("to") ?? NaN);
+    this.wanted = to > from ? { from, to } : null;
+    this.viewport.onChange(() => {
+      clearTimeout(this.addressTimer);
+      this.addressTimer = setTimeout(() => {
+        const { follow } = this.viewport;
+        if (!this.element.isConnected || this.wanted) return;
+        updateParams({
+          from: follow ? null : Math.floor(this.viewport.from), to: follow ? null : Math.ceil(this.viewport.to),
+        });
+      }, 300);
+    });
+  }
+
+  start() {
+    this.model.onChange((what) => this.#changed(what));
+    this.#showHead();
+    this.quality.update(this.model);
+    this.timeline.refreshLanes();
+    this.overview.schedule();
+    for (const what of ["steps", "report"]) this.#changed(what);
+  }
+
+  #changed(what) {
+    const { model } = this;
+    if (what === "link") return this.#showLink();
+    if (what === "attempt") return this.reload();
+    if (what === "history") return this.overview.schedule();
+    if (what === "steps" && model.store.last >= 0) return this.#stepsCame();
+    if (what === "report" && model.report) {
+      this.#reportTimer ||= setTimeout(() => { this.#reportTimer = 0; this.#showReport(); }, this.shownOnce ? REPORT_MS : 0);
+    }
+    if (what === "detail") {
+      this.#showHead();
+      this.quality.update(model);
+      this.table.update();
+      this.timeline.schedule();
+    }
+    return undefined;
+  }
+
+  #stepsCame() {
+    const { viewport, model } = this;
+    viewport.setLast(model.store.last);
+    if (this.wanted) {
+      const { from, to } = this.wanted;
+      this.wanted = null;
+      viewport.show(from, to);
+    }
+    this.timeline.schedule();
+    this.heatmap?.schedule();
+  }
+
+  #showReport() {
+    const { model } = this;
+    this.shownOnce = true;
+    this.verdict.update(model.report);
+    this.figures.update(model.report);
+    this.table.update();
+    this.quality.update(model);
+    this.#showHead();
+    this.overview.schedule();
+    this.timeline.schedule();
+    this.heatmap?.schedule();
+  }
+
+  /** Bring ranks into the sawtooth: pinned lanes where only some are drawn, else the cursor. */
+  #pick(ranks) {
+    if (this.model.store.ranks > ALL_AT_ONCE) for (const rank of ranks) this.timeline.togglePin(rank);
+    else this.timeline.cursor = { lane: ranks[0] };
+    this.timeline.element.scrollIntoView({ block: "nearest" });
+    this.timeline.schedule();
+  }
+
+  #showLink() {
+    const { link, report, detail } = this.model;
+    if (link) this.onLink(link, (report?.job.state ?? detail.state) === "running");
+  }
+
+  #showHead() {
+    const { detail, report, job } = this.model;
+    const state = report?.job.state ?? detail.state;
+    const text = JSON.stringify([state, detail.attempts, detail.attempt]);
+    this.#showLink();
+    if (text === this.headShown) return;
+    this.headShown = text;
+    const attempts = detail.attempts ?? [];
+    const select = h("select", { "aria-label": "Attempt", on: { change: () => { location.hash = jobLink(job, new URLSearchParams({ attempt: select.value })); } } },
+      attempts.map((a) => h("option", { value: a.attempt, selected: a.attempt === detail.attempt }, `attempt ${a.attempt} (${a.state})`)));
+    fill(this.head,
+      h("span", { class: "job-name" }, job),
+      h("span", { class: `state ${STATES[state] ?? ""}` }, STATES[state] ?? String(state)),
+      attempts.length > 1 ? select : null,
+      h("span", { class: "job-size" }, `${count(detail.world_size)} ranks on ${count(new Set(Object.values(detail.nodes ?? {})).size || 1)} ${new Set(Object.values(detail.nodes ?? {})).size > 1 ? "nodes" : "node"}`));
+    setText(document.querySelector("title"), `${job} – Paceline`);
+  }
+}

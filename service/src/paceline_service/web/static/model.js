@@ -1,0 +1,143 @@
+// Everything the page knows of one job, kept up to date; views listen for what changed.
+
+import { jobPath } from "./api.js";
+import { StepStore } from "./steps.js";
+import { LiveStream } from "./stream.js";
+
+const REFRESH_MS = 10_000;
+const HISTORY_STEPS = 5000; // the API's limit of one answer
+export const PHASES_FOR_ALL = 64; // up to so many ranks every step comes with its phases
+
+export class JobModel {
+  #listeners = new Set();
+  #stop = new AbortController();
+  report = null;
+  detail = null;
+  rankRows = [];
+  history = { steps: [], durationNs: [] };
+
+  constructor(api, job, attempt) {
+    Object.assign(this, { api, job, attempt });
+  }
+
+  /** `listener(what)`; what is "detail", "report", "steps", "history", "link" or "attempt". */
+  onChange(listener) {
+    this.#listeners.add(listener);
+  }
+
+  #emit(what) {
+    if (!this.#stop.signal.aborted) for (const listener of this.#listeners) listener(what);
+  }
+
+  get(resource, query = {}) {
+    const path = jobPath(this.job, resource, { attempt: this.attempt, ...query });
+    return this.api.json(path, { signal: this.#stop.signal });
+  }
+
+  get allPhases() {
+    return this.store.ranks <= PHASES_FOR_ALL;
+  }
+
+  /** Load what is needed at once; raises ApiError for an unknown job. */
+  async open() {
+    this.detail = await this.get("");
+    this.store = new StepStore(this.detail.world_size);
+    const stream = new LiveStream({
+      api: this.api,
+      path: jobPath(this.job, "events", { attempt: this.attempt, phases: this.allPhases ? 1 : null }),
+      onEvent: (event, data) => this.#onEvent(event, data),
+      onState: (state) => this.#setLink(state),
+      poll: () => this.#poll(),
+    });
+    stream.start();
+    this.#stop.signal.addEventListener("abort", () => stream.stop());
+    this.#loadHistory().catch(() => {});
+    this.#refreshRanks();
+    const timer = setInterval(() => this.#refresh(), REFRESH_MS);
+    this.#stop.signal.addEventListener("abort", () => clearInterval(timer));
+  }
+
+  close() {
+    this.#stop.abort();
+  }
+
+  addSteps(columns) {
+    if (this.store.add(columns)) this.#emit("steps");
+  }
+
+  /** Node name by rank. */
+  get nodes() {
+    return this.detail?.nodes ?? {};
+  }
+
+  /** Ranks that a finding names. */
+  get flagged() {
+    return new Set((this.report?.findings ?? []).flatMap((finding) => finding.ranks ?? []));
+  }
+
+  #setLink(state) {
+    if (this.link === state) return;
+    this.link = state;
+    this.#emit("link");
+  }
+
+  #onEvent(event, data) {
+    this.heardAtMs = Date.now();
+    if (event === "report") {
+      this.report = data;
+      this.#emit("report");
+    } else if (event === "steps") {
+      this.#extendHistory(data);
+      this.addSteps(data);
+    }
+  }
+
+  async #poll() {
+    const from = this.store.last >= 0 ? this.store.last + 1 : null;
+    const phases = this.allPhases ? 1 : null;
+    this.#onEvent("report", await this.get("report"));
+    this.#onEvent("steps", await this.get("steps", { from, phases, limit: this.allPhases ? 200 : 30 }));
+  }
+
+  async #loadHistory() {
+    const columns = await this.get("steps", { ranks: "0", limit: HISTORY_STEPS });
+    const newer = this.history.steps.findIndex((step) => step > (columns.steps.at(-1) ?? -1));
+    const tail = newer < 0 ? { steps: [], durationNs: [] } : {
+      steps: this.history.steps.slice(newer), durationNs: this.history.durationNs.slice(newer),
+    };
+    this.history = {
+      steps: [...columns.steps, ...tail.steps], durationNs: [...columns.duration_ns, ...tail.durationNs],
+    };
+    this.#emit("history");
+  }
+
+  #extendHistory(columns) {
+    const { steps, durationNs } = this.history;
+    columns.steps.forEach((step, i) => {
+      if (step <= (steps.at(-1) ?? -1)) return;
+      steps.push(step);
+      durationNs.push(columns.duration_ns[i]);
+    });
+    const over = steps.length - HISTORY_STEPS;
+    if (over > 0) { steps.splice(0, over); durationNs.splice(0, over); }
+    this.#emit("history");
+  }
+
+  async #refreshRanks() {
+    try {
+      this.rankRows = (await this.get("ranks")).ranks ?? [];
+      this.#emit("detail");
+    } catch { /* the next refresh tries again */ }
+  }
+
+  async #refresh() {
+    if (document.hidden) return;
+    try {
+      const before = this.detail;
+      this.detail = await this.get("");
+      const newest = (detail) => Math.max(0, ...detail.attempts.map((a) => a.attempt));
+      if (this.attempt === null && newest(this.detail) > newest(before)) return this.#emit("attempt");
+      await this.#refreshRanks();
+    } catch { /* the link state says so */ }
+  }
+}

@@ -1,0 +1,116 @@
+// The verdict in plain words. Everything here turns the report's fields into sentences.
+
+import { count, gpuTime, percent, rankList, times } from "./format.js";
+
+const VERDICTS = {
+  straggler: { label: "Straggler", tone: "bad", icon: "slow" },
+  communication: { label: "Slow communication", tone: "bad", icon: "net" },
+  communication_bound: { label: "Communication-bound", tone: "note", icon: "net" },
+  imbalance: { label: "Imbalance", tone: "note", icon: "scale" },
+  stage_imbalance: { label: "Stage imbalance", tone: "note", icon: "scale" },
+  uniform_slowdown: { label: "Uniform slowdown", tone: "bad", icon: "slow" },
+  hang: { label: "Hang", tone: "bad", icon: "stop" },
+  desync: { label: "Desync", tone: "bad", icon: "stop" },
+  healthy: { label: "Healthy", tone: "good", icon: "ok" },
+  insufficient_evidence: { label: "Not enough evidence", tone: "none", icon: "unsure" },
+};
+
+const CAUSES = {
+  gpu_throttle: "the GPU is throttled",
+  gpu_fault: "the GPU reports faults",
+  compute: "its compute takes longer",
+  input: "its input pipeline is late",
+  host: "its host is late",
+  gc: "garbage collection pauses it",
+  network: "its network is slow",
+  unknown: "cause not known yet",
+};
+
+const PHASES = {
+  host: "between phases, on the host",
+  input: "loading input",
+  forward: "in the forward pass",
+  backward: "in the backward pass",
+  optimizer: "in the optimizer",
+};
+
+/** Return {label, tone, icon} of a verdict; unknown ones are shown by their own name. */
+export function verdict(kind) {
+  if (!kind) return VERDICTS.insufficient_evidence;
+  return VERDICTS[kind] ?? { label: kind.replaceAll("_", " "), tone: "note", icon: "unsure" };
+}
+
+/** "its compute takes longer". */
+export function cause(name) {
+  return CAUSES[name] ?? (name || CAUSES.unknown).replaceAll("_", " ");
+}
+
+/** Who a finding is about: "Rank 2", "Ranks 8–15 (node-1)". */
+export function who(finding) {
+  const { ranks = [], nodes = [] } = finding;
+  if (ranks.length === 0) return nodes.length ? nodes.join(", ") : "The job";
+  if (ranks.length === 1) return `Rank ${ranks[0]}`;
+  if (nodes.length === 1) return /^node/i.test(nodes[0]) ? nodes[0] : `Node ${nodes[0]}`;
+  return `Ranks ${rankList(ranks)}`;
+}
+
+/** The ranks and nodes behind `who`, where that left something out; else "". */
+export function whereabouts(finding) {
+  const { ranks = [], nodes = [] } = finding;
+  if (ranks.length > 1 && nodes.length === 1) return `ranks ${rankList(ranks)}`;
+  return nodes.length ? `on ${nodes.slice(0, 3).join(", ")}${nodes.length > 3 ? " …" : ""}` : "";
+}
+
+/** One line that names the finding. */
+export function title(finding) {
+  const subject = who(finding);
+  const plural = finding.ranks?.length > 1 && finding.nodes?.length !== 1;
+  const phase = finding.phase ? ` ${PHASES[finding.phase] ?? `in ${finding.phase}`}` : "";
+  switch (finding.kind) {
+    case "straggler": return `${subject} ${plural ? "are" : "is"} slow${phase}`;
+    case "communication": return `Communication is slow around ${subject.toLowerCase()}`;
+    case "communication_bound": return "The job is bound by communication, no rank is at fault";
+    case "imbalance": return `Work is unevenly spread${phase}`;
+    case "stage_imbalance": return `One pipeline stage sets the pace: ${subject.toLowerCase()}`;
+    case "uniform_slowdown": return `Every rank is slower than before${phase}`;
+    case "hang": return `The job hangs: ${subject.toLowerCase()} ${plural ? "hold" : "holds"} everyone up`;
+    case "desync": return `Ranks issue different collectives: ${subject.toLowerCase()}`;
+    default: return `${subject}: ${verdict(finding.kind).label.toLowerCase()}`;
+  }
+}
+
+/** What the finding costs everyone, as sentences. */
+export function cost(finding, worldSize) {
+  const out = [];
+  if (finding.slowdown > 1) {
+    const others = finding.kind === "straggler" && worldSize > finding.ranks.length;
+    const rest = count(worldSize - finding.ranks.length);
+    out.push(`Every step takes ${times(finding.slowdown)} as long${others ? `, and ${rest} other ranks wait` : ""}.`);
+  }
+  if (finding.wasted_gpu_s > 0) {
+    const since = finding.first_step === null ? "" : ` since step ${count(finding.first_step)}`;
+    out.push(`It has cost ${gpuTime(finding.wasted_gpu_s)}${since}.`);
+  }
+  if (finding.recoverable_ratio > 0) {
+    out.push(`Without it the job would save ${percent(finding.recoverable_ratio)} of its time.`);
+  }
+  return out.join(" ");
+}
+
+/** Title and text where there is no finding. */
+export function quiet(report) {
+  const { steps, world_size: size } = report.job;
+  if (report.verdict === "healthy") {
+    return {
+      title: "Healthy: no rank sets the pace",
+      text: `${count(steps)} steps of ${count(size)} ranks. The last arriver changes as chance would have it.`,
+    };
+  }
+  if (report.verdict === "insufficient_evidence") {
+    return {
+      title: "Not enough evidence yet",
+      text: `${count(steps)} steps seen. The answer comes as soon as it can be given without guessing.`,
+    };
+  }
+  return { title: verdict(report.verdict).label, text: report.job.headline ?? "" };
+}

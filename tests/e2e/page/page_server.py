@@ -1,0 +1,188 @@
+"""A small collector stand-in for the page: the static files and the read API, nothing else.
+
+Run it by hand to look at the page: ``python tests/e2e/page/page_server.py --port 8751``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from page_jobs import PageJob, standard_jobs
+
+WEB = Path(__file__).resolve().parents[3] / "service/src/paceline_service/web"
+TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+EVENTS_ON_CONNECT = 60
+DEFAULT_STEPS = 200
+MAX_STEPS = 5000
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves the page and jobs that only grow when ``advance`` says so."""
+
+    daemon_threads = True
+
+    def __init__(self, jobs: list[PageJob], *, port: int = 0, token: str = "") -> None:
+        self.jobs = {job.name: job for job in jobs}
+        self.token = token
+        self.streams_refused = False
+        self.requests_seen: list[tuple[str, dict[str, str]]] = []
+        self._generation = 0
+        self._changed = threading.Condition()
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    @property
+    def url(self) -> str:
+        """The page's address."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def advance(self, name: str, steps: int = 1) -> None:
+        """Complete ``steps`` more steps of the job and wake the event streams."""
+        with self._changed:
+            self.jobs[name].steps += steps
+            self._generation += 1
+            self._changed.notify_all()
+
+    def drop_streams(self) -> None:
+        """End every open event stream, as a restarting collector does."""
+        with self._changed:
+            self._generation = -self._generation - 1
+            self._changed.notify_all()
+
+    def wait_for_change(self, generation: int, timeout_s: float) -> int:
+        """Return the new generation, or the old one when nothing changed in ``timeout_s``."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._generation != generation, timeout_s)
+            return self._generation
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Stay silent: browsers close connections in the middle of streams all the time."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PageServer
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        self.server.requests_seen.append((self.path, dict(self.headers.items())))
+        if url.path == "/" or url.path.startswith("/static/"):
+            return self._static("index.html" if url.path == "/" else url.path.lstrip("/"))
+        if self.server.token and self.headers["Authorization"] != f"Bearer {self.server.token}":
+            return self._problem(401, "a token is needed")
+        return self._api(
+            [unquote(part) for part in url.path.strip("/").split("/")],
+            {key: values[-1] for key, values in parse_qs(url.query).items()},
+        )
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep the terminal quiet."""
+
+    def _static(self, name: str) -> None:
+        path = WEB / name
+        if not path.is_file():
+            return self._problem(404, name)
+        return self._send(200, path.read_bytes(), TYPES[path.suffix])
+
+    def _api(self, parts: list[str], query: dict[str, str]) -> None:
+        if parts == ["v1", "jobs"]:
+            return self._json({"jobs": [job.row() for job in self.server.jobs.values()]})
+        job = self.server.jobs.get(parts[2]) if len(parts) > 2 else None
+        if job is None:
+            return self._problem(404, "no such job")
+        what = parts[3] if len(parts) > 3 else ""
+        if what == "events":
+            return self._events(job, query)
+        answers = {
+            "": job.detail, "ranks": job.rank_rows, "report": job.report,
+            "steps": lambda: _steps(job, query), "incidents": lambda: {"incidents": []},
+        }  # fmt: skip
+        if what not in answers:
+            return self._problem(404, what)
+        return self._json(answers[what]())
+
+    def _events(self, job: PageJob, query: dict[str, str]) -> None:
+        if self.server.streams_refused:
+            return self._problem(503, "streams are off")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        resumed = self.headers["Last-Event-ID"]
+        sent = int(resumed) if resumed else job.steps - EVENTS_ON_CONNECT - 1
+        generation = self.server.wait_for_change(-1 << 40, 0)
+        while True:
+            if job.steps - 1 > sent:
+                self._event("steps", job.columns(sent + 1, job.steps, None, "phases" in query), job)
+                sent = job.steps - 1
+            self._event("report", job.report(), job)
+            changed = self.server.wait_for_change(generation, 10)
+            if (changed < 0) != (generation < 0):
+                self.close_connection = True
+                return
+            generation = changed
+
+    def _event(self, kind: str, body: dict[str, Any], job: PageJob) -> None:
+        text = f"event: {kind}\nid: {job.steps - 1}\ndata: {json.dumps(body)}\n\n"
+        self.wfile.write(text.encode())
+        self.wfile.flush()
+
+    def _json(self, body: dict[str, Any]) -> None:
+        self._send(200, json.dumps(body).encode(), "application/json")
+
+    def _problem(self, status: int, detail: str) -> None:
+        body = {"type": "about:blank", "title": "error", "status": status, "detail": detail}
+        self._send(status, json.dumps(body).encode(), "application/problem+json")
+
+    def _send(self, status: int, body: bytes, content_type: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", f"{content_type}; charset=utf-8")
+        self.send_header("Content-Security-Policy", "default-src 'self'")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _steps(job: PageJob, query: dict[str, str]) -> dict[str, Any]:
+    limit = min(int(query.get("limit", DEFAULT_STEPS)), MAX_STEPS)
+    last = int(query.get("to", job.steps - 1))
+    first = int(query.get("from", max(0, min(last, job.steps - 1) - limit + 1)))
+    ranks = _ranks(query["ranks"]) if "ranks" in query else None
+    return job.columns(first, min(last, first + limit - 1), ranks, "phases" in query)
+
+
+def _ranks(text: str) -> list[int]:
+    ranks: list[int] = []
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        ranks.extend(range(int(low), int(high or low) + 1))
+    return ranks
+
+
+def main() -> None:
+    """Serve the standard jobs; every running one completes a step each ``--period`` seconds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=8751)
+    parser.add_argument("--period", type=float, default=1.0)
+    parser.add_argument("--token", default="")
+    options = parser.parse_args()
+    server = PageServer(standard_jobs(), port=options.port, token=options.token)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.url, flush=True)
+    while True:
+        time.sleep(options.period)
+        for job in server.jobs.values():
+            if job.state == "running":
+                server.advance(job.name)
+
+
+if __name__ == "__main__":
+    main()
