@@ -80,6 +80,7 @@ class Pending:
     def __init__(self, writer: RingWriter) -> None:
         self.writer = writer
         self._entries: dict[int, Entry] = {}
+        self._newest: Entry | None = None
 
     def __len__(self) -> int:
         """Return how many are pending."""
@@ -92,6 +93,7 @@ class Pending:
             if len(self._entries) >= MAX_PENDING:
                 self._let_go(next(iter(self._entries)))
         self._entries[id(entry.work)] = entry
+        self._newest = entry
 
     def has(self, work: Any) -> bool:
         """Whether ``work`` is pending."""
@@ -118,13 +120,19 @@ class Pending:
                 return entry.work
         return None
 
-    def sweep(self, now_ns: int, step: int, *, older_than_ns: int = 0) -> None:
+    def sweep(
+        self, now_ns: int, step: int, *, older_than_ns: int = 0, joined_since_ns: int = 0
+    ) -> None:
         """Give those that have completed ``now_ns`` as their release.
 
         Args:
             now_ns: the time of this sweep, equal for all that it releases.
             step: the step the rank is in.
             older_than_ns: leave those that arrived later alone.
+            joined_since_ns: C++ began at this time something that ends with waiting for what
+                it issued (autograd under DDP). If the newest collective was issued since, and
+                nobody waited for it in Python, that wait began when it was issued: nothing was
+                left to compute. 0: nobody is known to have waited.
         """
         if not self._entries:
             return
@@ -134,7 +142,9 @@ class Pending:
             work = entry.work
             if work.is_completed() or (entry.op not in _P2P and _future_done(work)):
                 if self._entries.pop(id(work), None) is not None:
-                    self.write(entry, now_ns, 0, entry.flags | _POLLED)
+                    joined = entry is self._newest and entry.start_ns >= joined_since_ns > 0
+                    join_ns = entry.start_ns if joined else 0
+                    self.write(entry, now_ns, join_ns, entry.flags | _POLLED)
             elif (
                 entry.op in _P2P
                 and step - entry.step >= ABANDONED_STEPS

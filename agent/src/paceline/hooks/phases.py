@@ -81,13 +81,14 @@ class PhaseHooks:
 
         def make(original: Original) -> Original:
             def run_backward(*args: Any, **kwargs: Any) -> Any:
+                begin_ns = mono_ns()
                 tell(clock.backward_begin)
                 try:
                     return original(*args, **kwargs)
                 finally:
                     accumulates = bool(kwargs.get("accumulate_grad", True))
                     if tell(clock.backward_end, accumulates=accumulates):
-                        self._sweep()
+                        self._sweep(joined_since_ns=begin_ns)
 
             return run_backward
 
@@ -189,7 +190,7 @@ class PhaseHooks:
 
         self._patches.wrap(vars(module)["GradScaler"], "update", make)
 
-    def _sweep(self) -> None:
+    def _sweep(self, joined_since_ns: int = 0) -> None:
         recorder = self._recorder
         if recorder.on and len(recorder.pending):
-            recorder.guarded(lambda: recorder.sweep(mono_ns()))
+            recorder.guarded(lambda: recorder.sweep(mono_ns(), joined_since_ns))

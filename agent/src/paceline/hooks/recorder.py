@@ -43,9 +43,9 @@ class Recorder:
         if self._thread is None:
             self._thread = get_ident()
 
-    def sweep(self, now_ns: int) -> None:
-        """Ask every pending collective whether it has completed."""
-        self.pending.sweep(now_ns, self.clock.step)
+    def sweep(self, now_ns: int, joined_since_ns: int = 0) -> None:
+        """Ask every pending collective whether it has completed (see ``Pending.sweep``)."""
+        self.pending.sweep(now_ns, self.clock.step, joined_since_ns=joined_since_ns)
 
     def renew(self, writer: RingWriter) -> None:
         """Go on in another ring: the rank or the world is another one now."""
