@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -87,6 +89,7 @@ class FakeCollector:
     def __init__(self, port: int = 0) -> None:
         self.got = Got()
         self.lock = threading.Lock()
+        self.connections: list[socket.socket] = []
         self.answer: Callable[[bytes], tuple[int, dict[str, str], Any] | None] = lambda body: None
         kit = self
 
@@ -114,6 +117,11 @@ class FakeCollector:
             daemon_threads = True
             block_on_close = False
 
+            def get_request(self) -> tuple[socket.socket, Any]:
+                connection, address = super().get_request()
+                kit.connections.append(connection)
+                return connection, address
+
             def handle_error(self, request: object, client_address: object) -> None:
                 pass  # a sidecar that is killed in the middle of a POST
 
@@ -140,6 +148,9 @@ class FakeCollector:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
+        for connection in self.connections:  # as when the process dies
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self.thread.join()
 
     def __enter__(self) -> FakeCollector:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from paceline.errors import InputError
 
-_PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?\Z")
+_PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?\Z", re.ASCII)
 MAX_RANKS = 1_000_000
 
 

@@ -117,7 +117,7 @@ def decode_frame(packed_frame: bytes) -> Frame:
         if inflater.unconsumed_tail or not inflater.eof or len(raw) != raw_bytes:
             raise WireError(f"a frame unpacks to another size than the {raw_bytes} bytes promised")
         frame = _decoder.decode(raw)
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"a frame cannot be decoded: {error}") from error
     _check(frame)
     return frame
