@@ -1,0 +1,140 @@
+"""Every metric of Paceline: name, kind, unit, labels, help (docs/metrics.md).
+
+Standard library only: dashboards and alerts are built from these names, the collector fills
+them (``paceline_service.export.prometheus``). Names and labels do not change; base units;
+counters end in ``_total``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric family."""
+
+    name: str
+    kind: Kind
+    unit: str
+    """seconds, bytes, ratio, or empty for a count."""
+    labels: tuple[str, ...]
+    help: str
+
+
+_ALL: list[Metric] = []
+
+
+def _define(name: str, kind: Kind, unit: str, labels: tuple[str, ...], text: str) -> Metric:
+    metric = Metric(name=name, kind=kind, unit=unit, labels=labels, help=text)
+    _ALL.append(metric)
+    return metric
+
+
+STEP_SECONDS = _define(
+    "paceline_step_seconds", "histogram", "seconds", ("job",),
+    "Duration of the analysed steps (median over the ranks).",
+)  # fmt: skip
+RANK_SELF_SECONDS = _define(
+    "paceline_rank_self_seconds_total", "counter", "seconds", ("job", "rank"),
+    "Time in which a rank worked by itself: neither waiting nor communicating.",
+)  # fmt: skip
+RANK_WAIT_SECONDS = _define(
+    "paceline_rank_wait_seconds_total", "counter", "seconds", ("job", "rank"),
+    "Exposed time in which a rank waited for others to arrive.",
+)  # fmt: skip
+RANK_CAUSED_WAIT_SECONDS = _define(
+    "paceline_rank_caused_wait_seconds_total", "counter", "seconds", ("job", "rank"),
+    "Wait of others in the collectives in which this rank arrived last.",
+)  # fmt: skip
+RANK_WASTED_GPU_SECONDS = _define(
+    "paceline_rank_wasted_gpu_seconds_total", "counter", "seconds", ("job", "rank"),
+    "Wait of others that is blamed on this rank, after inherited lateness went back to its cause.",
+)  # fmt: skip
+RANK_LATENESS_RATIO = _define(
+    "paceline_rank_lateness_ratio", "gauge", "ratio", ("job", "rank"),
+    "Share of the collectives that somebody waited in, in which this rank arrived last.",
+)  # fmt: skip
+RANK_FLAGGED = _define(
+    "paceline_rank_flagged", "gauge", "", ("job", "rank", "kind", "cause"),
+    "1 while a finding names this rank and still goes on.",
+)  # fmt: skip
+JOB_SLOWDOWN_RATIO = _define(
+    "paceline_job_slowdown_ratio", "gauge", "ratio", ("job",),
+    "Time of the job over its time without what the findings name.",
+)  # fmt: skip
+JOB_IDLE_RATIO = _define(
+    "paceline_job_idle_ratio", "gauge", "ratio", ("job",),
+    "Share of the ranks' time that is exposed wait.",
+)  # fmt: skip
+JOB_GAMMA_RATIO = _define(
+    "paceline_job_gamma_ratio", "gauge", "ratio", ("job",),
+    "Exposed communication over compute.",
+)  # fmt: skip
+JOB_RANKS = _define(
+    "paceline_job_ranks", "gauge", "", ("job", "state"),
+    "Ranks of the job that were seen; the state is that of the job: running, silent or ended.",
+)  # fmt: skip
+JOB_LAST_STEP = _define(
+    "paceline_job_last_step", "gauge", "", ("job",), "The newest step that was analysed."
+)
+DROPPED = _define(
+    "paceline_dropped_total", "counter", "", ("stage", "reason"),
+    "What was lost, where (agent, ingest, analysis, store) and why.",
+)  # fmt: skip
+INGEST_FRAMES = _define(
+    "paceline_ingest_frames_total", "counter", "", (), "Frames made durable and acknowledged."
+)
+INGEST_RECORDS = _define(
+    "paceline_ingest_records_total", "counter", "", (), "Records in those frames."
+)
+INGEST_BYTES = _define(
+    "paceline_ingest_bytes_total", "counter", "bytes", (), "Bytes of those frames, as stored."
+)
+INGEST_DUPLICATES = _define(
+    "paceline_ingest_duplicates_total", "counter", "", (),
+    "Frames that were sent again and not stored again.",
+)  # fmt: skip
+INGEST_REJECTED = _define(
+    "paceline_ingest_rejected_total", "counter", "", ("reason",),
+    "Frames that can never be taken: corrupt, over a limit, or not covered by the token.",
+)  # fmt: skip
+INGEST_REFUSED = _define(
+    "paceline_ingest_refused_total", "counter", "", ("reason",),
+    "Requests answered 429: their senders keep the frames and try again.",
+)  # fmt: skip
+INGEST_COMMITS = _define(
+    "paceline_ingest_commits_total", "counter", "", (), "Transactions that stored frames."
+)
+INGEST_COMMIT_SECONDS = _define(
+    "paceline_ingest_commit_seconds_total", "counter", "seconds", (),
+    "Time spent in those transactions.",
+)  # fmt: skip
+INGEST_COMMIT_FAILURES = _define(
+    "paceline_ingest_commit_failures_total", "counter", "", (),
+    "Transactions that the database refused; nothing of them was acknowledged.",
+)  # fmt: skip
+INGEST_QUEUE_BYTES = _define(
+    "paceline_ingest_queue_bytes", "gauge", "bytes", (), "Frames waiting for their commit."
+)
+ANALYSIS_BACKLOG_BYTES = _define(
+    "paceline_analysis_backlog_bytes", "gauge", "bytes", (),
+    "Durable frames waiting for their analysis.",
+)  # fmt: skip
+ANALYSIS_LAG_SECONDS = _define(
+    "paceline_analysis_lag_seconds", "gauge", "seconds", (),
+    "From the arrival of the newest analysed frame to its analysis.",
+)  # fmt: skip
+ANALYSIS_FAILURES = _define(
+    "paceline_analysis_failures_total", "counter", "", (),
+    "Attempts whose analysis stopped with an error of its own.",
+)  # fmt: skip
+ANALYSIS_ATTEMPTS = _define("paceline_analysis_attempts", "gauge", "", (), "Attempts in memory.")
+STORE_RAW_BYTES = _define(
+    "paceline_store_raw_bytes", "gauge", "bytes", (), "Raw frames kept in the database."
+)
+
+ALL: tuple[Metric, ...] = tuple(_ALL)

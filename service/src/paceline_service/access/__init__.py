@@ -1,0 +1,1 @@
+"""Who may do what: tokens, their scopes and job prefixes, and the Host header."""

@@ -1,0 +1,71 @@
+"""Which tokens exist when the collector starts: the first start makes one and writes it down."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from paceline.errors import ConfigError
+from paceline_service.access.repository import TokenRepository
+from paceline_service.access.tokens import Grant, new_token, token_hash
+from paceline_service.settings import CollectorSettings
+
+MIN_TOKEN_CHARS = 16
+"""Shortest PACELINE_TOKEN that is accepted beyond loopback."""
+
+
+async def ensure_token(tokens: TokenRepository, settings: CollectorSettings) -> Path | None:
+    """Make sure that somebody can write to this collector; return the file to look into, if any.
+
+    Raises:
+        ConfigError: the collector would listen beyond loopback without any token.
+    """
+    if settings.token is not None and settings.token.get_secret_value():
+        length = len(settings.token.get_secret_value())
+        if not settings.loopback and length < MIN_TOKEN_CHARS:
+            raise ConfigError(
+                f"PACELINE_TOKEN has {length} characters; beyond loopback at least "
+                f"{MIN_TOKEN_CHARS} are needed: use `openssl rand -hex 32`"
+            )
+        return None
+    path = settings.token_file
+    if not settings.loopback and not await tokens.count() and not path.exists():
+        raise ConfigError(
+            f"listening on {settings.host} needs a token, and there is none: set PACELINE_TOKEN, "
+            "or make one with `paceline serve --new-token admin`"
+        )
+    if path.exists():
+        token = _read_private(path)
+        if await tokens.find(token_hash(token)) is None:
+            await tokens.add(token_hash(token), _FIRST)
+        return path
+    if await tokens.count():
+        return None
+    token = new_token()
+    await tokens.add(token_hash(token), _FIRST)
+    _write_private(path, token)
+    return path
+
+
+def _read_private(path: Path) -> str:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise ConfigError(
+            f"{path} can be read by others (mode {mode:o}); make a new one: delete it, or "
+            f"chmod 600 {path} if nobody has seen it"
+        )
+    token = path.read_text(encoding="ascii").strip()
+    if len(token) < MIN_TOKEN_CHARS:
+        raise ConfigError(f"{path} holds no token; delete it and start again")
+    return token
+
+
+def _write_private(path: Path, token: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(token + "\n")
+
+
+_FIRST = Grant(name="first", scopes=frozenset({"admin"}))

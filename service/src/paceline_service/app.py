@@ -1,0 +1,75 @@
+"""The HTTP application: routes, middleware and the lifespan of its collector."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
+
+import paceline_service
+from paceline_service.access.middleware import (
+    LOOPBACK_NAMES,
+    HostCheckMiddleware,
+    SecurityHeadersMiddleware,
+)
+from paceline_service.collector import Collector
+from paceline_service.errors import install_error_handlers
+from paceline_service.incidents.endpoints import incidents_router
+from paceline_service.ingest.columns import decode_records
+from paceline_service.ingest.endpoints import FramesEndpoint
+from paceline_service.jobs.endpoints import jobs_router
+from paceline_service.openapi import openapi_document
+from paceline_service.operations import operations_router
+from paceline_service.settings import CollectorSettings
+
+WEB = Path(paceline_service.__file__).parent / "web"
+
+
+def create_app(settings: CollectorSettings) -> FastAPI:
+    """Return the application; its collector starts and stops with its lifespan."""
+    collector = Collector.build(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            await collector.start()
+        except Exception as error:
+            app.state.start_error = error  # uvicorn would tell of it in its own way
+            await collector.database.close()
+            raise
+        yield
+        await collector.stop()
+
+    app = FastAPI(
+        title="Paceline collector",
+        version=paceline_service.__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=lifespan,
+    )
+    app.state.collector = collector
+    app.state.start_error = None
+    frames = FramesEndpoint(collector.guard, collector.commits, settings)
+    # The hot route stays a plain Starlette route: FastAPI's handling would halve its rate.
+    app.router.routes.append(Route("/v1/frames", frames.post, methods=["POST"], name="frames"))
+
+    async def attempt_id(job: str, ordinal: int | None) -> int:
+        return (await collector.jobs.resolve(job, ordinal)).ref.id
+
+    app.include_router(
+        jobs_router(collector.jobs, collector.guard, collector.source, decode_records)
+    )
+    app.include_router(incidents_router(collector.database, collector.guard, attempt_id))
+    app.include_router(operations_router(collector, lambda: openapi_document(app), WEB))
+    app.mount("/static", StaticFiles(directory=WEB / "static", check_dir=False), name="static")
+    install_error_handlers(app)
+    app.add_middleware(SecurityHeadersMiddleware)
+    if settings.loopback or settings.allowed_hosts:
+        names = [*LOOPBACK_NAMES, settings.host, *settings.allowed_hosts]
+        app.add_middleware(HostCheckMiddleware, names=names)
+    return app

@@ -1,0 +1,140 @@
+"""The parts of a running collector, connected; they start and stop here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paceline_service.access.first_token import ensure_token
+from paceline_service.access.guard import Guard
+from paceline_service.access.repository import TokenRepository
+from paceline_service.incidents.service import sync_incidents
+from paceline_service.ingest.columns import decode_records
+from paceline_service.ingest.commit import GroupCommit
+from paceline_service.jobs import repository as jobs_repository
+from paceline_service.jobs.board import Board
+from paceline_service.jobs.engine import Engine, FrameSource, Missing
+from paceline_service.jobs.persist import Persister
+from paceline_service.jobs.service import JobService
+from paceline_service.jobs.snapshot import Snapshot, Update
+from paceline_service.settings import CollectorSettings
+from paceline_service.store.database import Database
+from paceline_service.store.frames import AttemptRef, CommittedFrame
+from paceline_service.store.housekeeping import Housekeeping
+from paceline_service.store.migrate import migrate
+
+_log = structlog.get_logger("paceline.collector")
+
+
+@dataclass(slots=True)
+class Collector:
+    """The parts of a running collector; one per process, made by ``build``."""
+
+    settings: CollectorSettings
+    database: Database
+    guard: Guard
+    tokens: TokenRepository
+    board: Board
+    engine: Engine
+    source: FrameSource
+    commits: GroupCommit
+    persister: Persister
+    housekeeping: Housekeeping
+    jobs: JobService
+    token_file: Path | None = None
+    rebuild: asyncio.Task[None] | None = field(default=None)
+
+    @classmethod
+    def build(cls, settings: CollectorSettings) -> Collector:
+        """Connect the parts; nothing runs yet."""
+        database = Database(settings.database_url)
+        tokens = TokenRepository(database)
+        admin = settings.token.get_secret_value() if settings.token is not None else None
+        guard = Guard(tokens, admin_token=admin, open_reads=settings.loopback)
+        board = Board()
+        persister = Persister(database, _sync_incidents)
+
+        async def page(attempt: AttemptRef, after_id: int) -> list[CommittedFrame]:
+            async with database.read() as connection:
+                return await jobs_repository.frames_after(connection, attempt, after_id)
+
+        async def missing(attempt: AttemptRef) -> Missing:
+            async with database.read() as connection:
+                return await jobs_repository.missing_frames(connection, attempt)
+
+        source = FrameSource(page=page, missing=missing)
+
+        def publish(update: Update) -> None:
+            board.post(update)
+            persister.put(update)
+
+        engine = Engine(settings, source, decode_records, publish, board.forget)
+        commits = GroupCommit(
+            database,
+            engine.put,
+            queue_bytes=settings.queue_bytes,
+            analysis_has_room=lambda: engine.has_room,
+        )
+        housekeeping = Housekeeping(
+            database,
+            raw_retention_bytes=settings.raw_retention_bytes,
+            on_deleted=commits.registry.forget_before,
+            on_pass=lambda: commits.registry.forget_unused(settings.live_window_s),
+        )
+        jobs = JobService(database, board, engine)
+        return cls(
+            settings, database, guard, tokens, board, engine, source, commits, persister,
+            housekeeping, jobs,
+        )  # fmt: skip
+
+    async def start(self) -> None:
+        """Open the database, and begin to work.
+
+        Raises:
+            ConfigError: the database is in use, or newer, or a token is missing.
+        """
+        self.database.claim()
+        await migrate(self.database)
+        self.token_file = await ensure_token(self.tokens, self.settings)
+        self.engine.start()
+        await self.commits.start()
+        self.persister.start()
+        await self.housekeeping.start()
+        self.rebuild = asyncio.create_task(self._rebuild_recent(), name="paceline-rebuild")
+
+    async def stop(self) -> None:
+        """Finish what was begun, and close the database."""
+        self.board.close()
+        if self.rebuild is not None:
+            self.rebuild.cancel()
+            await asyncio.gather(self.rebuild, return_exceptions=True)
+        await self.commits.stop()
+        await self.engine.stop()
+        await self.persister.stop()
+        await self.housekeeping.stop()
+        await self.database.close()
+
+    async def _rebuild_recent(self) -> None:
+        """Analyse again what was running when the process before this one ended."""
+        since_ns = time.time_ns() - int(self.settings.rebuild_window_s * 1e9)
+        async with self.database.read() as connection:
+            rows = await jobs_repository.unfinished_since(connection, since_ns)
+        for row in rows:
+            await self.engine.load(row.ref)
+        if rows:
+            _log.info("analysed recent jobs again", attempts=len(rows))
+
+
+async def _sync_incidents(connection: AsyncConnection, snapshot: Snapshot) -> None:
+    await sync_incidents(
+        connection,
+        snapshot.attempt.id,
+        snapshot.report["findings"],
+        last_step=snapshot.last_step,
+        ended=snapshot.state == "ended",
+    )

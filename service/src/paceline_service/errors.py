@@ -1,0 +1,183 @@
+"""Errors of the collector, and the one place where any error becomes problem+json (RFC 9457).
+
+The ``type`` of a problem is stable (``urn:paceline:problem:...``); its ``detail`` gives the value,
+the limit and the remedy. docs/api.md lists them.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from paceline.errors import ConfigError, PacelineError
+
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+_log = structlog.get_logger("paceline.errors")
+
+
+class Problem(BaseModel):
+    """RFC 9457; ``type`` is stable."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+_CONTENT = {PROBLEM_MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
+READ_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    401: {"description": "No token, or an unknown one.", "content": _CONTENT},
+    403: {"description": "The token may not do this.", "content": _CONTENT},
+    404: {"description": "The job or attempt is not known.", "content": _CONTENT},
+    421: {"description": "The Host header is not a name of this collector.", "content": _CONTENT},
+    422: {"description": "A parameter is not valid.", "content": _CONTENT},
+}
+"""What every endpoint about a job may answer, for the OpenAPI document."""
+
+
+class ServiceError(PacelineError):
+    """Base of what the collector answers with a status of its own."""
+
+    problem = "internal"
+    retry_after_s: int | None = None
+
+
+class AuthenticationError(ServiceError):
+    """There is no token, or none that this collector knows."""
+
+    http_status = 401
+    problem = "unauthenticated"
+
+
+class PermissionDeniedError(ServiceError):
+    """The token is known, but not allowed to do this."""
+
+    http_status = 403
+    problem = "forbidden"
+
+
+class UnknownJobError(ServiceError):
+    """No job, or no attempt of a job, has that name."""
+
+    http_status = 404
+    problem = "unknown-job"
+
+
+class BodyTooLargeError(ServiceError):
+    """A request body, or what it promises to unpack to, is over its limit."""
+
+    http_status = 413
+    problem = "body-too-large"
+
+
+class UntrustedHostError(ServiceError):
+    """The Host header is not one of this collector's names: perhaps DNS rebinding."""
+
+    http_status = 421
+    problem = "untrusted-host"
+
+
+class NothingDecodableError(ServiceError):
+    """A body of frames held not a single good frame."""
+
+    http_status = 400
+    problem = "no-frame"
+
+
+class OverloadedError(ServiceError):
+    """More is waiting for its commit or its analysis than memory is set aside for."""
+
+    http_status = 429
+    problem = "overloaded"
+    retry_after_s = 1
+
+
+class StoreUnavailableError(ServiceError):
+    """The database does not take writes at present; nothing was acknowledged."""
+
+    http_status = 503
+    problem = "store-unavailable"
+    retry_after_s = 5
+
+
+class DatabaseVersionError(ConfigError):
+    """The database was written by a newer program."""
+
+
+class DatabaseInUseError(ConfigError):
+    """Another collector has this database open."""
+
+
+def problem_body(status: int, problem: str, detail: str) -> bytes:
+    """Return the JSON of one problem."""
+    return msgspec.json.encode(
+        {
+            "type": f"urn:paceline:problem:{problem}",
+            "title": HTTPStatus(status).phrase,
+            "status": status,
+            "detail": detail,
+        }
+    )
+
+
+def problem_response(error: PacelineError) -> Response:
+    """Return the answer that tells a client about ``error``."""
+    status = error.http_status
+    headers: dict[str, str] = {}
+    problem = "bad-request" if status == 400 else "internal"
+    if isinstance(error, ServiceError):
+        problem = error.problem
+        if error.retry_after_s is not None:
+            headers["Retry-After"] = str(error.retry_after_s)
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="paceline"'
+    return Response(problem_body(status, problem, str(error)), status, headers, PROBLEM_MEDIA_TYPE)
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Map every exception that leaves an endpoint of ``app`` to problem+json."""
+    app.add_exception_handler(PacelineError, _on_paceline_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_anything_else)
+
+
+async def _on_paceline_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, PacelineError)
+    if error.http_status >= 500:
+        _log.error("request failed", path=request.url.path, error=str(error))
+    return problem_response(error)
+
+
+async def _on_invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    parts = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"])
+        parts.append(f"{where}: {item['msg']}")
+    body = problem_body(422, "invalid-parameter", "; ".join(parts))
+    return Response(body, 422, media_type=PROBLEM_MEDIA_TYPE)
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    problem = {404: "not-found", 405: "method-not-allowed"}.get(status, "http")
+    detail = f"{request.method} {request.url.path}: {error.detail}"
+    headers = dict(error.headers or {})
+    return Response(problem_body(status, problem, detail), status, headers, PROBLEM_MEDIA_TYPE)
+
+
+async def _on_anything_else(request: Request, error: Exception) -> Response:
+    _log.error("request failed", path=request.url.path, exc_info=error)
+    detail = "the collector met an error of its own; its log has the details"
+    return Response(problem_body(500, "internal", detail), 500, media_type=PROBLEM_MEDIA_TYPE)

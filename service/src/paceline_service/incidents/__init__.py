@@ -1,0 +1,1 @@
+"""Findings with a life: opened, updated, closed."""

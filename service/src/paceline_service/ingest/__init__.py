@@ -1,0 +1,1 @@
+"""Frames in: bounded, authenticated, decoded, without duplicates, durable, then acknowledged."""

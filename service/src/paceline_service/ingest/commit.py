@@ -1,0 +1,288 @@
+"""Group commit: what several requests sent becomes durable in one transaction.
+
+A request waits here until its frames are on disk. What waits is bounded; beyond the bound
+a request is refused at once, and its sender keeps the frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from paceline.wire.codec import Rejected
+from paceline_service.errors import OverloadedError, StoreUnavailableError
+from paceline_service.ingest import repository
+from paceline_service.ingest.decoding import IncomingFrame
+from paceline_service.ingest.registry import Incarnation, Registry, Staged
+from paceline_service.store.database import Database
+from paceline_service.store.drops import DropKey, add_drops
+from paceline_service.store.frames import AttemptRef, CommittedFrame
+
+GROUP_BYTES = 32 << 20
+"""Most bytes of one transaction; what waits behind it goes into the next."""
+_log = structlog.get_logger("paceline.ingest")
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What became of the frames of one request."""
+
+    accepted: int = 0
+    duplicate: int = 0
+    rejected: list[Rejected] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class CommitStats:
+    """Counts since the start, for /metrics."""
+
+    frames: int = 0
+    records: int = 0
+    raw_bytes: int = 0
+    duplicates: int = 0
+    commits: int = 0
+    commit_seconds: float = 0.0
+    failures: int = 0
+    rejects: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    last_error: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Submission:
+    frames: Sequence[IncomingFrame]
+    size: int
+    done: asyncio.Future[Outcome]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Plan:
+    staged: Staged = field(default_factory=Staged)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    committed: list[CommittedFrame] = field(default_factory=list)
+    totals: dict[int, dict[str, int]] = field(default_factory=dict)
+    endings: dict[int, str] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+class GroupCommit:
+    """The one writer of frames.
+
+    Args:
+        database: where they go.
+        on_committed: told of every frame that became durable, in the order of commits.
+        queue_bytes: most bytes that may wait.
+        analysis_has_room: whether the analysis can take more.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        on_committed: Callable[[list[CommittedFrame]], None],
+        *,
+        queue_bytes: int,
+        analysis_has_room: Callable[[], bool],
+    ) -> None:
+        self._database = database
+        self._on_committed = on_committed
+        self._queue_bytes = queue_bytes
+        self._analysis_has_room = analysis_has_room
+        self._waiting: list[_Submission] = []
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._next_id = 1
+        self._rejects_to_store: Counter[DropKey] = Counter()
+        self.registry = Registry()
+        self.stats = CommitStats()
+        self.waiting_bytes = 0
+
+    async def start(self) -> None:
+        """Begin to take frames."""
+        async with self._database.read() as connection:
+            self._next_id = await repository.last_frame_id(connection) + 1
+        self._task = asyncio.create_task(self._run(), name="paceline-commit")
+
+    async def stop(self) -> None:
+        """Commit what waits, and end."""
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+
+    @property
+    def running(self) -> bool:
+        """Whether the writer is alive."""
+        return self._task is not None and not self._task.done()
+
+    def count_rejects(self, reasons: Sequence[str]) -> None:
+        """Count frames that never came this far."""
+        self.stats.rejects.update(reasons)
+        for reason in reasons:
+            self._rejects_to_store[0, "ingest", reason] += 1
+
+    async def submit(self, frames: Sequence[IncomingFrame]) -> Outcome:
+        """Return when ``frames`` are durable.
+
+        Raises:
+            OverloadedError: too much is waiting already.
+            StoreUnavailableError: the transaction failed; nothing of it is stored.
+        """
+        size = sum(len(item.packed) for item in frames)
+        if self._stopping:
+            raise StoreUnavailableError("the collector is stopping; send it again")
+        if self.waiting_bytes and self.waiting_bytes + size > self._queue_bytes:
+            self.stats.refused["commit_queue"] += 1
+            raise OverloadedError(
+                f"{self.waiting_bytes} bytes wait for their commit; the limit is "
+                f"{self._queue_bytes}: keep the frames and send them again"
+            )
+        if not self._analysis_has_room():
+            self.stats.refused["analysis_backlog"] += 1
+            raise OverloadedError("the analysis is behind; keep the frames and send them again")
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Submission(frames=frames, size=size, done=done))
+        self.waiting_bytes += size
+        self._wake.set()
+        return await done
+
+    async def _run(self) -> None:
+        while not (self._stopping and not self._waiting):
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._commit(self._take_group())
+
+    def _take_group(self) -> list[_Submission]:
+        size = count = 0
+        for submission in self._waiting:
+            if count and size + submission.size > GROUP_BYTES:
+                break
+            size += submission.size
+            count += 1
+        group, self._waiting = self._waiting[:count], self._waiting[count:]
+        return group
+
+    async def _commit(self, group: list[_Submission]) -> None:
+        began_s = time.perf_counter()
+        plan = _Plan()
+        rejects, self._rejects_to_store = self._rejects_to_store, Counter()
+        try:
+            async with self._database.write() as connection:
+                for submission in group:
+                    plan.outcomes.append(await self._plan(connection, plan, submission.frames))
+                if plan.rows:
+                    await repository.insert_frames(connection, plan.rows)
+                    await repository.note_commit(connection, plan.totals.values())
+                if plan.endings:
+                    await repository.note_ended(connection, plan.endings.items())
+                if rejects:
+                    await add_drops(connection, rejects)
+        except (SQLAlchemyError, OSError) as error:
+            self._rejects_to_store.update(rejects)
+            self._fail(group, error)
+            return
+        except BaseException as error:
+            self._fail(group, error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        finally:
+            self.waiting_bytes -= sum(submission.size for submission in group)
+        self.registry.committed(plan.staged)
+        self._next_id += len(plan.rows)
+        self._count(plan, time.perf_counter() - began_s)
+        for submission, outcome in zip(group, plan.outcomes, strict=True):
+            if not submission.done.done():  # its client may have gone
+                submission.done.set_result(outcome)
+        if plan.committed:
+            self._on_committed(plan.committed)
+
+    async def _plan(self, connection: Any, plan: _Plan, frames: Sequence[IncomingFrame]) -> Outcome:
+        outcome = Outcome()
+        now_wall_ns = time.time_ns()
+        for item in frames:
+            frame, staged = item.frame, plan.staged
+            attempt = await self.registry.attempt(connection, staged, frame, now_wall_ns)
+            if frame.rank >= attempt.world_size:
+                reason = (
+                    f"rank {frame.rank} of a job whose attempt has {attempt.world_size} ranks; a "
+                    "job that grew is a new attempt"
+                )
+                self._reject(outcome, item, reason, "rank_range")
+                continue
+            incarnation = await self.registry.incarnation(
+                connection, staged, attempt.id, frame, now_wall_ns
+            )
+            if incarnation.rank != frame.rank:
+                reason = f"incarnation of rank {incarnation.rank} sent as rank {frame.rank}"
+                self._reject(outcome, item, reason, "rank_mismatch")
+            elif not self.registry.is_new(staged, incarnation, frame.frame_seq):
+                outcome.duplicate += 1
+            else:
+                outcome.accepted += 1
+                self._add(plan, item, attempt, incarnation, now_wall_ns)
+        return outcome
+
+    def _add(
+        self,
+        plan: _Plan,
+        item: IncomingFrame,
+        attempt: AttemptRef,
+        incarnation: Incarnation,
+        now_wall_ns: int,
+    ) -> None:
+        frame_id = self._next_id + len(plan.rows)
+        size = len(item.packed)
+        plan.rows.append(
+            {
+                "id": frame_id, "attempt_id": attempt.id, "incarnation_id": incarnation.id,
+                "frame_seq": item.frame.frame_seq, "records": item.frame.count,
+                "received_wall_ns": now_wall_ns, "body_bytes": size, "body": item.packed,
+            }
+        )  # fmt: skip
+        plan.committed.append(
+            CommittedFrame(
+                id=frame_id, attempt=attempt, frame=item.frame, received_wall_ns=now_wall_ns,
+                packed_bytes=size, first_seq=incarnation.low_seq,
+            )
+        )  # fmt: skip
+        total = plan.totals.setdefault(attempt.id, defaultdict(int, a=attempt.id))
+        total["now"], total["last"] = now_wall_ns, frame_id
+        total["n"] += 1
+        total["size"] += size
+        if item.frame.ended:
+            plan.endings[incarnation.id] = item.frame.ended
+
+    def _reject(self, outcome: Outcome, item: IncomingFrame, reason: str, name: str) -> None:
+        outcome.rejected.append(Rejected(offset=item.offset, reason=reason))
+        self.count_rejects([name])
+
+    def _count(self, plan: _Plan, seconds: float) -> None:
+        stats = self.stats
+        stats.frames += len(plan.rows)
+        stats.records += sum(row["records"] for row in plan.rows)
+        stats.raw_bytes += sum(row["body_bytes"] for row in plan.rows)
+        stats.duplicates += sum(outcome.duplicate for outcome in plan.outcomes)
+        stats.commits += 1
+        stats.commit_seconds += seconds
+        stats.last_error = ""
+
+    def _fail(self, group: list[_Submission], error: BaseException) -> None:
+        self.stats.failures += 1
+        self.stats.last_error = f"{type(error).__name__}: {error}"[:500]
+        _log.error("commit failed; nothing of it is acknowledged", error=self.stats.last_error)
+        for submission in group:
+            if not submission.done.done():
+                submission.done.set_exception(
+                    StoreUnavailableError(
+                        "the database did not take the frames; keep them and send them again"
+                    )
+                )

@@ -1,0 +1,134 @@
+"""A request body to frames: what is good goes on, what is not is named with its place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from paceline.errors import WireError
+from paceline.wire.codec import HEADER, Rejected, decode_frame, split_frames
+from paceline.wire.frames import Frame
+from paceline_service.access.tokens import Grant
+from paceline_service.errors import BodyTooLargeError
+
+JOB_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
+MAX_RUN_ID_CHARS = 256
+MAX_NODE_CHARS = 256
+MAX_PRODUCER_CHARS = 64
+MAX_CLOCK_DOMAIN_CHARS = 128
+MAX_GROUPS = 4096
+MAX_GROUP_TEXT_CHARS = 1 << 20
+MAX_DROPPED_REASONS = 64
+ENDINGS = ("", "closed", "killed")
+_INT63 = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncomingFrame:
+    """A decoded frame with the bytes it came as."""
+
+    frame: Frame
+    packed: bytes
+    offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class DecodedBody:
+    """Everything that was found in one body."""
+
+    frames: list[IncomingFrame] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    """Per rejection its short name, for counting."""
+    forbidden: int = 0
+    """How many were refused because the token does not cover their job."""
+
+    def reject(self, offset: int, reason: str, name: str) -> None:
+        """Note one rejection."""
+        self.rejected.append(Rejected(offset=offset, reason=reason))
+        self.reasons.append(name)
+
+
+def decode_body(
+    body: bytes, grant: Grant, *, max_unpacked_bytes: int, max_world_size: int
+) -> DecodedBody:
+    """Return the frames in ``body`` that ``grant`` may send.
+
+    Raises:
+        BodyTooLargeError: the frames promise to unpack to more than ``max_unpacked_bytes``;
+            checked on the headers, before anything is decompressed.
+    """
+    out = DecodedBody()
+    packed_frames: list[tuple[int, bytes]] = []
+    offset = promised = 0
+    for part in split_frames(body):
+        if isinstance(part, Rejected):
+            out.reject(part.offset, part.reason, "header")
+            offset = part.offset + _frame_bytes(body, part.offset)
+            continue
+        promised += HEADER.unpack_from(part)[5]
+        packed_frames.append((offset, part))
+        offset += len(part)
+    if promised > max_unpacked_bytes:
+        raise BodyTooLargeError(
+            f"the frames of this body promise {promised} bytes; the limit is "
+            f"{max_unpacked_bytes}: send fewer frames in one request"
+        )
+    for at, packed in packed_frames:
+        try:
+            frame = decode_frame(packed)
+        except WireError as error:
+            out.reject(at, str(error), "corrupt")
+            continue
+        fault = _fault(frame, max_world_size)
+        if fault:
+            out.reject(at, fault, "limit")
+        elif not grant.covers(frame.job):
+            reason = f"job {frame.job!r} is outside {grant.job_prefix!r}, the prefix of the token"
+            out.reject(at, reason, "forbidden")
+            out.forbidden += 1
+        else:
+            out.frames.append(IncomingFrame(frame=frame, packed=packed, offset=at))
+    return out
+
+
+def _frame_bytes(body: bytes, offset: int) -> int:
+    if len(body) - offset < HEADER.size:
+        return len(body) - offset
+    return HEADER.size + int(HEADER.unpack_from(body, offset)[4])
+
+
+def _fault(frame: Frame, max_world_size: int) -> str:
+    """Return why ``frame`` cannot be stored, or an empty string."""
+    if JOB_NAME.match(frame.job) is None:
+        return f"job name {frame.job[:140]!r} does not match [A-Za-z0-9._-]{{1,128}}"
+    if frame.world_size > max_world_size:
+        return f"world size {frame.world_size}; this collector takes up to {max_world_size}"
+    for name, text, limit in (
+        ("run_id", frame.run_id, MAX_RUN_ID_CHARS),
+        ("node", frame.node, MAX_NODE_CHARS),
+        ("producer", frame.producer, MAX_PRODUCER_CHARS),
+        ("clock_domain", frame.clock_domain, MAX_CLOCK_DOMAIN_CHARS),
+    ):
+        if len(text) > limit:
+            return f"{name} has {len(text)} characters; the limit is {limit}"
+    if frame.frame_seq >= _INT63 or frame.attempt >= 1 << 31:
+        return f"frame_seq {frame.frame_seq} or attempt {frame.attempt} is out of range"
+    if not _is_hex(frame.incarnation):
+        return f"incarnation {frame.incarnation!r} is not 32 hex digits"
+    if len(frame.groups) > MAX_GROUPS or any(
+        len(group.ranks) > MAX_GROUP_TEXT_CHARS or len(group.name) > MAX_GROUP_TEXT_CHARS
+        for group in frame.groups
+    ):
+        return (
+            f"more than {MAX_GROUPS} groups, or a group of more than {MAX_GROUP_TEXT_CHARS} bytes"
+        )
+    if len(frame.dropped) > MAX_DROPPED_REASONS:
+        return f"{len(frame.dropped)} reasons for drops; the limit is {MAX_DROPPED_REASONS}"
+    if frame.ended not in ENDINGS:
+        return f"ended is {frame.ended[:40]!r}, not closed or killed"
+    return ""
+
+
+def _is_hex(text: str) -> bool:
+    return all(char in "0123456789abcdef" for char in text)

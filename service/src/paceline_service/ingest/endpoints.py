@@ -1,0 +1,95 @@
+"""``POST /v1/frames``: the hot route, a plain Starlette endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from paceline_service.access.guard import Guard
+from paceline_service.errors import (
+    BodyTooLargeError,
+    NothingDecodableError,
+    PermissionDeniedError,
+)
+from paceline_service.ingest.commit import GroupCommit
+from paceline_service.ingest.decoding import decode_body
+from paceline_service.settings import CollectorSettings
+
+INLINE_BYTES = 64 << 10
+"""Bodies up to here are decoded on the event loop: a thread would cost more than it frees."""
+MAX_REJECTED_SHOWN = 100
+CAPTURE_SETTINGS = {"level": "full", "stride": 1}
+"""What agents are told to do; live settings come later."""
+
+
+class FramesEndpoint:
+    """Takes frames, and answers when they are durable."""
+
+    def __init__(self, guard: Guard, commits: GroupCommit, settings: CollectorSettings) -> None:
+        self._guard = guard
+        self._commits = commits
+        self._settings = settings
+
+    async def post(self, request: Request) -> Response:
+        """Answer one POST."""
+        grant = await self._guard.require(request, "ingest")
+        try:
+            body = await read_body(request, self._settings.max_body_bytes)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        limits = {
+            "max_unpacked_bytes": self._settings.max_unpacked_bytes,
+            "max_world_size": self._settings.max_world_size,
+        }
+        if len(body) <= INLINE_BYTES:
+            decoded = decode_body(body, grant, **limits)
+        else:
+            decoded = await asyncio.to_thread(decode_body, body, grant, **limits)
+        self._commits.count_rejects(decoded.reasons)
+        if not decoded.frames:
+            first = decoded.rejected[0].reason if decoded.rejected else "the body is empty"
+            if decoded.forbidden:
+                raise PermissionDeniedError(f"no frame of this body may be sent: {first}")
+            raise NothingDecodableError(
+                f"no frame of this body can be decoded: {first} (docs/wire.md)"
+            )
+        outcome = await self._commits.submit(decoded.frames)
+        rejected = sorted(decoded.rejected + outcome.rejected, key=lambda item: item.offset)
+        answer = {
+            "accepted": outcome.accepted,
+            "duplicate": outcome.duplicate,
+            "rejected": [
+                {"offset": item.offset, "reason": item.reason}
+                for item in rejected[:MAX_REJECTED_SHOWN]
+            ],
+            "settings": CAPTURE_SETTINGS,
+        }
+        return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """Return the body of ``request``, never holding more than ``limit_bytes`` of it.
+
+    Raises:
+        BodyTooLargeError: it is longer.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise _too_large(int(declared), limit_bytes)
+    chunks = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit_bytes:
+            raise _too_large(size, limit_bytes)
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(size: int, limit_bytes: int) -> BodyTooLargeError:
+    return BodyTooLargeError(
+        f"a body of {size} bytes or more; the limit is {limit_bytes}: send fewer frames at once"
+    )

@@ -1,0 +1,312 @@
+"""The thread that analyses: it takes committed frames, ticks, and publishes.
+
+One thread serves all attempts, so that every attempt's analysis is confined to it. The event
+loop only hands frames in (``put``) and gets updates out (``publish``, called on the loop).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from paceline_service.analysis.job import JobAnalysis
+from paceline_service.jobs.feed import DecodeRecords
+from paceline_service.jobs.live import LiveAttempt, MakeAnalysis
+from paceline_service.jobs.snapshot import Update
+from paceline_service.settings import CollectorSettings
+from paceline_service.store.frames import AttemptRef, CommittedFrame
+
+TICK_S = 0.5
+MAX_TICK_SHARE = 0.25
+"""Share of the thread's time that ticks may take: expensive reports are made less often."""
+DATABASE_TIMEOUT_S = 60.0
+ENDED_IDLE_S = 60.0
+_log = structlog.get_logger("paceline.engine")
+T = TypeVar("T")
+
+Missing = dict[str, tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameSource:
+    """How the thread reads stored frames; the coroutines run on the event loop.
+
+    ``page(attempt, after_id)`` returns the next frames in the order of commits, ``[]`` at the end;
+    ``missing(attempt)`` the numbers that the store does not hold, per incarnation.
+    """
+
+    page: Callable[[AttemptRef, int], Awaitable[list[CommittedFrame]]]
+    missing: Callable[[AttemptRef], Awaitable[Missing]]
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineStats:
+    """Counts since the start, for /metrics and /readyz."""
+
+    frames: int = 0
+    ticks: int = 0
+    tick_seconds: float = 0.0
+    last_tick_mono_s: float = 0.0
+    rebuilds: int = 0
+    failures: int = 0
+    lag_seconds: float = 0.0
+    """From the commit of the newest analysed frame to its analysis."""
+    loaded: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    attempt: AttemptRef
+    done: Callable[[], None]
+
+
+class Engine:
+    """Owns every attempt in memory.
+
+    Args:
+        settings: limits and times.
+        source: reads stored frames back.
+        decode: makes records of a frame.
+        publish: called on the event loop with every update.
+        forget: called on the event loop when an attempt (its id) leaves memory.
+        make_analysis: a fresh analysis for a world size.
+    """
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        source: FrameSource,
+        decode: DecodeRecords,
+        publish: Callable[[Update], None],
+        forget: Callable[[int], None],
+        make_analysis: MakeAnalysis = JobAnalysis,
+    ) -> None:
+        self.stats = EngineStats()
+        self.backlog_bytes = 0
+        self.rebuilding = 0
+        self._settings = settings
+        self._source = source
+        self._decode = decode
+        self._publish = publish
+        self._forget = forget
+        self._make_analysis = make_analysis
+        self._inbox: queue.SimpleQueue[list[CommittedFrame] | _Load | None] = queue.SimpleQueue()
+        self._attempts: dict[int, LiveAttempt] = {}
+        self._backlog_lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="paceline-analysis", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Start the thread; called on the event loop that it works with."""
+        self._loop = asyncio.get_running_loop()
+        self.stats.last_tick_mono_s = time.monotonic()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Analyse what was handed in, publish it, and end."""
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)
+        await asyncio.sleep(0)  # let the last updates reach the loop
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more frames may be committed before these are analysed."""
+        return self.backlog_bytes < self._settings.backlog_bytes
+
+    def put(self, frames: list[CommittedFrame]) -> None:
+        """Hand in frames that are durable, in the order of commits."""
+        with self._backlog_lock:
+            self.backlog_bytes += sum(item.packed_bytes for item in frames)
+        self._inbox.put(frames)
+
+    async def load(self, attempt: AttemptRef) -> None:
+        """Bring an attempt into memory by reading its frames again; return when published."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def finished() -> None:
+            loop.call_soon_threadsafe(wake)
+
+        self.rebuilding += 1
+        try:
+            self._inbox.put(_Load(attempt=attempt, done=finished))
+            await done
+        finally:
+            self.rebuilding -= 1
+
+    def _run(self) -> None:
+        next_tick_s = time.monotonic() + TICK_S
+        stopping = False
+        while not stopping:
+            wait_s = max(next_tick_s - time.monotonic(), 0.0)
+            try:
+                item = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
+            except queue.Empty:
+                pass
+            else:
+                if item is None:
+                    stopping = True
+                elif isinstance(item, _Load):
+                    self._load(item)
+                else:
+                    self._feed(item)
+            began_s = time.monotonic()
+            if stopping or began_s >= next_tick_s:
+                self._tick()
+                took_s = time.monotonic() - began_s
+                self.stats.tick_seconds += took_s
+                next_tick_s = began_s + max(TICK_S, took_s / MAX_TICK_SHARE)
+
+    def _feed(self, frames: list[CommittedFrame]) -> None:
+        now_s = time.monotonic()
+        for committed in frames:
+            live = self._attempts.get(committed.attempt.id)
+            if live is not None and live.finished and committed.id > live.applied_id:
+                # It had been closed; its end was not the end. Closing cannot be taken back.
+                del self._attempts[committed.attempt.id]
+                live = None
+            try:
+                if live is None:
+                    live = self._open(committed)
+                elif not live.failure:
+                    live.push(committed, now_s)
+            except _SourceFailedError as error:
+                # Nothing is wrong with the attempt: the next frame of it tries again.
+                self._attempts.pop(committed.attempt.id, None)
+                _log.error(
+                    "stored frames cannot be read", job=committed.attempt.job, error=str(error)
+                )
+            except Exception as error:
+                self._fail(committed.attempt, live, error)
+        with self._backlog_lock:
+            self.backlog_bytes -= sum(item.packed_bytes for item in frames)
+        self.stats.frames += len(frames)
+        self.stats.lag_seconds = max(time.time_ns() - frames[-1].received_wall_ns, 0) / 1e9
+
+    def _open(self, committed: CommittedFrame) -> LiveAttempt:
+        first_of_attempt = committed.received_wall_ns == committed.attempt.first_seen_wall_ns
+        if not first_of_attempt:
+            return self._rebuild(committed.attempt)
+        live = self._new(committed.attempt, None)
+        live.push(committed, time.monotonic())
+        return live
+
+    def _new(self, attempt: AttemptRef, missing: Missing | None) -> LiveAttempt:
+        live = LiveAttempt(
+            attempt,
+            self._make_analysis(attempt.world_size),
+            self._decode,
+            reorder_wait_ns=int(self._settings.reorder_wait_s * 1e9),
+            recent_bytes=self._settings.recent_rows_bytes,
+            missing=missing,
+        )
+        live.used_mono_s = time.monotonic()
+        self._attempts[attempt.id] = live
+        return live
+
+    def _rebuild(self, attempt: AttemptRef) -> LiveAttempt:
+        self.stats.rebuilds += 1
+        live = self._new(attempt, self._on_loop(self._source.missing(attempt)))
+        while page := self._on_loop(self._source.page(attempt, live.applied_id)):
+            now_s, now_ns = time.monotonic(), time.time_ns()
+            for committed in page:
+                age_s = max(now_ns - committed.received_wall_ns, 0) / 1e9
+                live.push(committed, now_s - age_s)
+            live.advance()
+        live.replayed()
+        return live
+
+    def _load(self, request: _Load) -> None:
+        live = self._attempts.get(request.attempt.id)
+        try:
+            if live is None:
+                live = self._rebuild(request.attempt)
+            live.used_mono_s = time.monotonic()
+            self._tick_one(live)
+        except _SourceFailedError as error:
+            self._attempts.pop(request.attempt.id, None)
+            _log.error("stored frames cannot be read", job=request.attempt.job, error=str(error))
+        except Exception as error:
+            self._fail(request.attempt, live, error)
+        finally:
+            request.done()
+
+    def _tick(self) -> None:
+        for live in list(self._attempts.values()):
+            try:
+                self._tick_one(live)
+            except Exception as error:
+                self._fail(live.attempt, live, error)
+        self._evict()
+        self.stats.ticks += 1
+        self.stats.loaded = len(self._attempts)
+        self.stats.last_tick_mono_s = time.monotonic()
+
+    def _tick_one(self, live: LiveAttempt) -> None:
+        if live.failure:
+            return
+        update = live.tick(time.monotonic(), time.time_ns())
+        if update is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._publish, update)
+
+    def _evict(self) -> None:
+        """Let go of attempts that nothing happens to, the longest unused first."""
+        now_s = time.monotonic()
+        idle = []
+        for live in self._attempts.values():
+            limit_s = ENDED_IDLE_S if live.finished else self._settings.live_window_s
+            if now_s - max(live.last_frame_mono_s, live.used_mono_s) > limit_s:
+                idle.append(live)
+        idle.sort(key=lambda live: max(live.last_frame_mono_s, live.used_mono_s))
+        for live in idle[: max(len(idle) - self._settings.rebuilt_attempts, 0)]:
+            del self._attempts[live.attempt.id]
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._forget, live.attempt.id)
+
+    def _fail(self, attempt: AttemptRef, live: LiveAttempt | None, error: Exception) -> None:
+        self.stats.failures += 1
+        _log.error("analysis failed; its frames are stored", job=attempt.job,
+                   attempt=attempt.ordinal, exc_info=error)  # fmt: skip
+        live = live or self._attempts.get(attempt.id)
+        if live is not None:
+            live.failure = f"the analysis stopped with an error of its own: {error}"
+            try:
+                update = live.publish_failure(time.monotonic())
+            except Exception as second:
+                _log.error("no report after a failed analysis", exc_info=second)
+            else:
+                if self._loop is not None:
+                    self._loop.call_soon_threadsafe(self._publish, update)
+
+    def _on_loop(self, work: Awaitable[T]) -> T:
+        assert self._loop is not None, "start() comes first"
+        future = asyncio.run_coroutine_threadsafe(_await(work), self._loop)
+        try:
+            return future.result(timeout=DATABASE_TIMEOUT_S)
+        except Exception as error:
+            future.cancel()
+            raise _SourceFailedError(f"{type(error).__name__}: {error}") from error
+
+
+class _SourceFailedError(Exception):
+    """The database could not be read."""
+
+
+async def _await(work: Awaitable[T]) -> T:
+    return await work

@@ -1,0 +1,123 @@
+"""The stored frames of an attempt as an event log, streamed page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Mapping
+
+from paceline.event_log import GroupNames, LogGroup, LogHeader, LogRank
+from paceline_service.analysis.records import Group, Records
+from paceline_service.export.event_log import event_log_lines
+from paceline_service.jobs.engine import FrameSource, Missing
+from paceline_service.jobs.feed import DecodeRecords, FrameFeed
+from paceline_service.store.frames import AttemptRef, CommittedFrame
+
+MEDIA_TYPE = "application/x-ndjson"
+
+
+class _LogSink:
+    """Takes what a ``JobAnalysis`` would take, and keeps it for the next lines."""
+
+    def __init__(self) -> None:
+        self.records: list[Records] = []
+        self.names: list[str] = []
+        self.group_names = GroupNames()
+        self.nodes: dict[int, str] = {}
+        self.clock_domains: dict[int, str] = {}
+        self.ended: dict[int, str] = {}
+        self.dropped: dict[int, Mapping[str, int]] = {}
+        self.header_is_old = True
+        self._index: dict[Group, int] = {}
+
+    def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
+        """Take where a rank runs."""
+        if node:
+            self.nodes[rank] = node
+        if clock_domain:
+            self.clock_domains[rank] = clock_domain
+        self.header_is_old = True
+
+    def declare_group(self, group: Group) -> int:
+        """Return the index of a group, and give it a name in the log."""
+        if group not in self._index:
+            self._index[group] = len(self.names)
+            self.names.append(
+                self.group_names.name_of(
+                    LogGroup(
+                        name=group.name, ranks=group.ranks, epoch=group.epoch,
+                        mesh_dim=group.mesh_dim,
+                    )
+                )
+            )  # fmt: skip
+            self.header_is_old = True
+        return self._index[group]
+
+    def add(self, records: Records) -> None:
+        """Take records."""
+        self.records.append(records)
+        self.ended.pop(records.rank, None)
+
+    def rank_ended(self, rank: int, how: str) -> None:
+        """Take how a rank ended."""
+        self.ended[rank] = how
+
+    def note_dropped(self, rank: int, dropped: Mapping[str, int]) -> None:
+        """Take what a rank lost."""
+        self.dropped[rank] = dict(dropped)
+
+
+async def event_log(
+    attempt: AttemptRef, source: FrameSource, decode: DecodeRecords, *, gzip: bool
+) -> AsyncIterator[bytes]:
+    """Yield an attempt's event log in chunks, gzipped if asked for."""
+    writer = _Writer(attempt, decode, await source.missing(attempt))
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31) if gzip else None
+    after_id, more = 0, True
+    while more:
+        page = await source.page(attempt, after_id)
+        more = bool(page)
+        after_id = page[-1].id if page else after_id
+        chunk = await asyncio.to_thread(writer.lines, page)
+        if packer is not None:
+            chunk = packer.compress(chunk)
+        if chunk:
+            yield chunk
+    if packer is not None:
+        yield packer.flush()
+
+
+class _Writer:
+    def __init__(self, attempt: AttemptRef, decode: DecodeRecords, missing: Missing) -> None:
+        self._attempt = attempt
+        self._sink = _LogSink()
+        self._feed = FrameFeed(attempt, self._sink, decode, wait_ns=0, missing=missing)
+
+    def lines(self, page: list[CommittedFrame]) -> bytes:
+        """Return the lines of the next frames; of none: what is left at the end."""
+        sink = self._sink
+        for committed in page:
+            self._feed.push(committed)
+        items: list[Records | LogRank] = list(sink.records)
+        sink.records.clear()
+        if not page:
+            items += [
+                LogRank(
+                    rank=rank, ended=sink.ended.get(rank, ""), dropped=sink.dropped.get(rank, {})
+                )
+                for rank in sorted(sink.ended.keys() | sink.dropped.keys())
+            ]
+        header = LogHeader(
+            world_size=self._attempt.world_size,
+            groups=sink.group_names.groups,
+            nodes=sink.nodes,
+            clock_domains=sink.clock_domains,
+            job=self._attempt.job,
+            run_id=self._attempt.run_id,
+            attempt=self._attempt.launch_attempt,
+        )
+        lines = event_log_lines(header, sink.names, items)
+        if not sink.header_is_old:
+            next(lines)
+        sink.header_is_old = False
+        return "".join(lines).encode()

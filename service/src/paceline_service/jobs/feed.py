@@ -1,0 +1,211 @@
+"""Committed frames of one attempt into a sink, in the order that each rank wrote them.
+
+The sink is a ``JobAnalysis``, or what writes an event log: both see the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from paceline.vocabulary import RecordKind
+from paceline.wire.frames import Frame, GroupDef
+from paceline_service.analysis.records import Group, Records
+from paceline_service.jobs.reorder import ReorderBuffer
+from paceline_service.jobs.sanitize import sanitize
+from paceline_service.jobs.stream import Stream
+from paceline_service.store.frames import AttemptRef, CommittedFrame
+
+DecodeRecords = Callable[[Frame], Records]
+MAX_NOTES = 50
+LATE_STEPS = 20
+"""A rank first heard of when others are this far has joined late, and that is noted."""
+
+
+class Sink(Protocol):
+    """What takes the records of an attempt; ``JobAnalysis`` does."""
+
+    def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
+        """Say where a rank runs."""
+
+    def declare_group(self, group: Group) -> int:
+        """Return the job-wide index of a group."""
+
+    def add(self, records: Records) -> None:
+        """Take records of one rank."""
+
+    def rank_ended(self, rank: int, how: str) -> None:
+        """Expect nothing more of a rank."""
+
+    def note_dropped(self, rank: int, dropped: Mapping[str, int]) -> None:
+        """Take what was lost on a rank so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    """A group with what only its definition says."""
+
+    group: Group
+    backend: str
+
+
+class FrameFeed:
+    """Feeds one attempt.
+
+    Args:
+        attempt: which one.
+        sink: takes the records.
+        decode: makes records of a frame.
+        wait_ns: how long a missing frame is waited for.
+        missing: for a replay: per incarnation the frame numbers that the store does not hold;
+            all others are waited for until ``replayed`` is called.
+    """
+
+    def __init__(
+        self,
+        attempt: AttemptRef,
+        sink: Sink,
+        decode: DecodeRecords,
+        *,
+        wait_ns: int,
+        missing: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
+    ) -> None:
+        self.attempt = attempt
+        self.streams: dict[str, Stream] = {}
+        self.groups: dict[int, GroupInfo] = {}
+        self.notes: list[str] = []
+        self._sink = sink
+        self._decode = decode
+        self._wait_ns = wait_ns
+        self._missing = missing
+        self._of_rank: defaultdict[int, list[Stream]] = defaultdict(list)
+        self._last_step = -1
+        self._step_bases: dict[int, int] = {0: 0}
+
+    def push(self, committed: CommittedFrame) -> None:
+        """Take one frame."""
+        stream = self.streams.get(committed.frame.incarnation)
+        if stream is None:
+            stream = self._open(committed)
+        seq = committed.frame.frame_seq
+        for ready in stream.buffer.push(seq, committed, committed.received_wall_ns):
+            self._apply(stream, ready)
+
+    def expire(self, now_wall_ns: int) -> bool:
+        """Give up gaps that were waited for long enough; return whether that gave records."""
+        any_ready = False
+        for stream in self.streams.values():
+            for ready in stream.buffer.expire(now_wall_ns):
+                self._apply(stream, ready)
+                any_ready = True
+        return any_ready
+
+    def replayed(self) -> None:
+        """The store has been read to its end: from now on gaps are waited for by the clock."""
+        self._missing = None
+        for stream in self.streams.values():
+            stream.buffer.wait_ns = self._wait_ns
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether every incarnation that was seen has ended."""
+        return bool(self.streams) and all(stream.ended for stream in self.streams.values())
+
+    @property
+    def ranks_seen(self) -> int:
+        """How many ranks have sent something."""
+        return len(self._of_rank)
+
+    def newest(self, rank: int) -> Stream | None:
+        """Return the stream of ``rank`` that began last."""
+        streams = self._of_rank.get(rank)
+        return streams[-1] if streams else None
+
+    def dropped(self, rank: int) -> Counter[str]:
+        """Return what was lost of ``rank``, over all its incarnations."""
+        total: Counter[str] = Counter()
+        for stream in self._of_rank.get(rank, ()):
+            total += stream.dropped
+        return total
+
+    def _open(self, committed: CommittedFrame) -> Stream:
+        frame = committed.frame
+        before = [s for s in self._of_rank[frame.rank] if s.producer == frame.producer]
+        generation = len(before)
+        if generation not in self._step_bases:
+            self._step_bases[generation] = self._last_step + 1
+        base = self._step_bases[generation]
+        patient = self._missing is not None
+        missing = self._missing.get(frame.incarnation, ()) if self._missing is not None else ()
+        stream = Stream(
+            incarnation=frame.incarnation,
+            rank=frame.rank,
+            producer=frame.producer,
+            generation=generation,
+            step_base=base,
+            buffer=ReorderBuffer(committed.first_seq, None if patient else self._wait_ns, missing),
+            node=frame.node,
+        )
+        self.streams[frame.incarnation] = stream
+        self._of_rank[frame.rank].append(stream)
+        if committed.first_seq:
+            stream.lost["frames_deleted"] = committed.first_seq
+            self._note(
+                f"the first {committed.first_seq} frames of rank {frame.rank} were deleted by "
+                "retention; the analysis begins after them"
+            )
+        if before:
+            was = before[-1].ended or "running"
+            self._note(
+                f"rank {frame.rank} restarted within the attempt (its process before was {was}); "
+                f"its steps count on from {base}"
+            )
+            if not before[-1].ended:
+                before[-1].ended = "killed"
+        elif self._last_step >= LATE_STEPS:
+            self._note(f"rank {frame.rank} joined late, when others were at step {self._last_step}")
+        self._sink.declare_rank(frame.rank, node=frame.node, clock_domain=frame.clock_domain)
+        return stream
+
+    def _apply(self, stream: Stream, committed: CommittedFrame) -> None:
+        frame = committed.frame
+        jumps = stream.clock.jumps_back
+        stream.note(frame, committed.received_wall_ns)
+        if stream.clock.jumps_back > jumps == 0:
+            self._note(f"the wall clock of rank {stream.rank} ({stream.node}) was set back")
+        for definition in frame.groups:
+            self._declare(stream, definition)
+        if frame.count:
+            records, lost = sanitize(
+                self._decode(frame), stream.group_of_local, stream.step_base,
+                self.attempt.world_size,
+            )  # fmt: skip
+            stream.lost += lost
+            if len(records):
+                steps = records.step[records.kind == RecordKind.STEP]
+                if len(steps):
+                    stream.step = max(stream.step, int(steps.max()))
+                    self._last_step = max(self._last_step, stream.step)
+                self._sink.add(records)
+        dropped = self.dropped(stream.rank)
+        if dropped:
+            self._sink.note_dropped(stream.rank, dropped)
+        if all(other.ended for other in self._of_rank[stream.rank]):
+            self._sink.rank_ended(stream.rank, stream.ended)
+
+    def _declare(self, stream: Stream, definition: GroupDef) -> None:
+        if stream.definitions.get(definition.index) == definition:
+            return
+        group = stream.group(definition, self.attempt.world_size)
+        if group is None:
+            stream.lost["bad_group"] += 1
+            return
+        index = self._sink.declare_group(group)
+        stream.set_group(definition, index)
+        self.groups.setdefault(index, GroupInfo(group=group, backend=definition.backend))
+
+    def _note(self, text: str) -> None:
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append(text)

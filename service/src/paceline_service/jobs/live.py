@@ -1,0 +1,239 @@
+"""One attempt in memory: its frames, its analysis, and what is published of it.
+
+Only the engine's thread touches it. There is no clock here: times are passed in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+
+import msgspec
+import numpy as np
+
+from paceline.ranks import format_ranks
+from paceline_service.analysis.job import JobAnalysis
+from paceline_service.analysis.timeline import StepRow
+from paceline_service.export.words import headline
+from paceline_service.jobs.feed import DecodeRecords, FrameFeed
+from paceline_service.jobs.snapshot import (
+    ENDED,
+    RUNNING,
+    RUNNING_WINDOW_S,
+    SILENT,
+    Json,
+    Snapshot,
+    StepTotals,
+    Update,
+)
+from paceline_service.jobs.steps import RecentSteps, Step, stack_per_rank
+from paceline_service.store.frames import AttemptRef, CommittedFrame
+
+MakeAnalysis = Callable[[int], JobAnalysis]
+ENDED_QUIET_S = 1.0
+"""With every rank ended, this long without a frame closes the attempt."""
+MAX_RECENT_STEPS = 5000
+STEP_BUCKETS_S = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 120.0,
+)  # fmt: skip
+_BUCKETS_NS = [int(bound * 1e9) for bound in STEP_BUCKETS_S]
+
+
+class LiveAttempt:
+    """Everything in memory about one attempt.
+
+    Args:
+        attempt: which one.
+        analysis: a fresh analysis for its world size.
+        decode: makes records of a frame.
+        reorder_wait_ns: how long a missing frame is waited for.
+        recent_bytes: memory for the recent steps.
+        missing: for a replay, see ``FrameFeed``.
+    """
+
+    def __init__(
+        self,
+        attempt: AttemptRef,
+        analysis: JobAnalysis,
+        decode: DecodeRecords,
+        *,
+        reorder_wait_ns: int,
+        recent_bytes: int,
+        missing: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
+    ) -> None:
+        self.attempt = attempt
+        self.applied_id = 0
+        self.finished = False
+        self.failure = ""
+        self.last_frame_mono_s = 0.0
+        self.used_mono_s = 0.0
+        self.last_seen_wall_ns = attempt.first_seen_wall_ns
+        row_bytes = max(attempt.world_size * 64, 1)
+        self.recent = RecentSteps(max(min(MAX_RECENT_STEPS, recent_bytes // row_bytes), 16))
+        self._analysis = analysis
+        self._feed = FrameFeed(attempt, analysis, decode, wait_ns=reorder_wait_ns, missing=missing)
+        self._dirty = True
+        self._last_step = -1
+        self._last_start_wall_ns = -1
+        self._published: Snapshot | None = None
+        self._new_steps: list[Step] = []
+        self._buckets = [0] * (len(_BUCKETS_NS) + 1)
+        self._count = 0
+        self._sum_ns = 0
+
+    def push(self, committed: CommittedFrame, now_mono_s: float) -> None:
+        """Take one committed frame; one that was taken before is ignored."""
+        if committed.id <= self.applied_id:
+            return
+        self.applied_id = committed.id
+        self.last_frame_mono_s = max(self.last_frame_mono_s, now_mono_s)
+        self.last_seen_wall_ns = max(self.last_seen_wall_ns, committed.received_wall_ns)
+        self._feed.push(committed)
+        self._dirty = True
+
+    def replayed(self) -> None:
+        """The store has been read to its end."""
+        self._feed.replayed()
+
+    def state(self, now_mono_s: float) -> str:
+        """Return running, silent or ended."""
+        if self.finished:
+            return ENDED
+        quiet_s = now_mono_s - self.last_frame_mono_s
+        return RUNNING if quiet_s < RUNNING_WINDOW_S else SILENT
+
+    def advance(self) -> None:
+        """Analyse what has become complete."""
+        self._keep(self._analysis.advance())
+
+    def tick(self, now_mono_s: float, now_wall_ns: int) -> Update | None:
+        """Analyse, and return what there is to publish, if anything."""
+        if self._feed.expire(now_wall_ns):
+            self._dirty = True
+        if not self.finished and self._is_over(now_mono_s):
+            self._keep(self._analysis.finish())
+            self.finished = True
+            self._dirty = True
+        state = self.state(now_mono_s)
+        if not self._dirty and self._published is not None and self._published.state == state:
+            return None
+        if self._dirty and not self.finished:
+            self.advance()
+        self._dirty = False
+        return self._publish(state)
+
+    def publish_failure(self, now_mono_s: float) -> Update:
+        """Return an update whose report says that the analysis failed."""
+        return self._publish(self.state(now_mono_s))
+
+    def _is_over(self, now_mono_s: float) -> bool:
+        if not self._feed.all_ended:
+            return False
+        complete = self._feed.ranks_seen >= self.attempt.world_size
+        quiet_s = ENDED_QUIET_S if complete else RUNNING_WINDOW_S
+        return now_mono_s - self.last_frame_mono_s >= quiet_s
+
+    def _keep(self, rows: list[StepRow]) -> None:
+        steps = [self._step(row) for row in rows if row.step > self._last_step]
+        if not steps:
+            return
+        self._last_step = steps[-1].step
+        self._new_steps += steps
+        self.recent.extend(steps)
+
+    def _step(self, row: StepRow) -> Step:
+        self._buckets[bisect_left(_BUCKETS_NS, row.duration_ns)] += 1
+        self._count += 1
+        self._sum_ns += row.duration_ns
+        return Step(
+            step=row.step,
+            start_wall_ns=self._start_wall_ns(row),
+            duration_ns=row.duration_ns,
+            slowest_rank=row.slowest_rank,
+            per_rank=stack_per_rank(row.self_ns, row.wait_ns, row.comm_ns, row.phase_self_ns),
+        )
+
+    def _start_wall_ns(self, row: StepRow) -> int:
+        """Return when the step began on the clock of the lowest rank that has one."""
+        for rank in np.flatnonzero(row.start_ns >= 0).tolist():
+            stream = self._feed.newest(rank)
+            wall_ns = stream.clock.to_wall_ns(int(row.start_ns[rank])) if stream else -1
+            if wall_ns >= 0:
+                # Never before the step before: ranks take turns in being the lowest present.
+                self._last_start_wall_ns = max(wall_ns, self._last_start_wall_ns)
+                return self._last_start_wall_ns
+        return -1
+
+    def _publish(self, state: str) -> Update:
+        report = self._analysis.report().to_dict()
+        report["data"]["notes"] = [*report["data"].get("notes", []), *self._feed.notes]
+        if self.failure:
+            report["data"]["complete"] = False
+            report["data"]["notes"].append(self.failure)
+        job = {"name": self.attempt.job, "attempt": self.attempt.ordinal, "state": state}
+        job["headline"] = headline(report)
+        report["job"] = {**job, **report["job"]}
+        encoded = msgspec.json.encode(report)
+        before = self._published
+        late = any(stream.buffer.late for stream in self._feed.streams.values())
+        snapshot = Snapshot(
+            attempt=self.attempt,
+            state=state,
+            report=report,
+            report_json=encoded,
+            ranks=self._rank_rows(report),
+            groups=self._group_rows(),
+            nodes=self._nodes(),
+            last_seen_wall_ns=self.last_seen_wall_ns,
+            last_step=self._last_step,
+            ranks_seen=self._feed.ranks_seen,
+            frame_id=0 if late else self.applied_id,
+            step_totals=StepTotals(
+                buckets=tuple(self._buckets), count=self._count, sum_ns=self._sum_ns
+            ),
+            recent=self.recent,
+        )
+        self._published = snapshot
+        steps, self._new_steps = tuple(self._new_steps), []
+        changed = before is None or before.report_json != encoded
+        return Update(snapshot=snapshot, steps=steps, changed=changed)
+
+    def _rank_rows(self, report: Json) -> list[Json]:
+        totals = {row["rank"]: row for row in report["ranks"]}
+        rows = []
+        for rank in range(self.attempt.world_size):
+            stream = self._feed.newest(rank)
+            total = totals.get(rank)
+            if stream is None and total is None:
+                continue
+            rows.append(
+                {
+                    **(total or {"rank": rank}),
+                    "node": stream.node if stream else "",
+                    "step": stream.step if stream and stream.step >= 0 else None,
+                    "last_seen_wall_ns": stream.last_seen_wall_ns if stream else None,
+                    "ended": stream.ended if stream else "",
+                    "dropped": dict(self._feed.dropped(rank)),
+                }
+            )
+        return rows
+
+    def _group_rows(self) -> list[Json]:
+        return [
+            {
+                "name": info.group.name,
+                "ranks": format_ranks(info.group.ranks),
+                "epoch": info.group.epoch,
+                "mesh_dim": info.group.mesh_dim,
+                "backend": info.backend,
+            }
+            for _, info in sorted(self._feed.groups.items())
+        ]
+
+    def _nodes(self) -> dict[str, str]:
+        nodes = {}
+        for rank in range(self.attempt.world_size):
+            stream = self._feed.newest(rank)
+            if stream is not None and stream.node:
+                nodes[str(rank)] = stream.node
+        return nodes

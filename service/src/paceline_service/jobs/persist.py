@@ -1,0 +1,126 @@
+"""Writes what the engine publishes: steps, states and incidents, a second or so behind.
+
+Nothing here is needed for an acknowledgement: after a crash the frames bring it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paceline_service.jobs import repository
+from paceline_service.jobs.snapshot import Snapshot, Update
+from paceline_service.jobs.steps import Step
+from paceline_service.store.database import Database
+
+FLUSH_S = 1.0
+STATE_S = 5.0
+"""How often the state of a running attempt is written."""
+MAX_PENDING_STEPS = 20_000
+_log = structlog.get_logger("paceline.persist")
+
+OnSnapshot = Callable[[AsyncConnection, Snapshot], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Pending:
+    snapshot: Snapshot
+    steps: list[Step] = field(default_factory=list)
+    urgent: bool = False
+
+
+class Persister:
+    """Collects updates and writes them in one transaction per flush.
+
+    Args:
+        database: where to.
+        on_snapshot: runs in the same transaction for every snapshot (incidents).
+    """
+
+    def __init__(self, database: Database, on_snapshot: OnSnapshot) -> None:
+        self._database = database
+        self._on_snapshot = on_snapshot
+        self._pending: dict[int, _Pending] = {}
+        self._written_mono_s: dict[int, float] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.steps_given_up = 0
+        self.failures = 0
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.create_task(self._run(), name="paceline-persist")
+
+    async def stop(self) -> None:
+        """Write what is left, and end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for pending in self._pending.values():
+            pending.urgent = True
+        await self.flush()
+
+    @property
+    def running(self) -> bool:
+        """Whether the writer is alive."""
+        return self._task is not None and not self._task.done()
+
+    def put(self, update: Update) -> None:
+        """Take an update; called on the event loop."""
+        attempt_id = update.snapshot.attempt.id
+        pending = self._pending.setdefault(attempt_id, _Pending(update.snapshot))
+        pending.urgent |= update.snapshot.state != pending.snapshot.state
+        pending.urgent |= update.snapshot.state == "ended"
+        pending.snapshot = update.snapshot
+        pending.steps += update.steps
+        excess = len(pending.steps) - MAX_PENDING_STEPS
+        if excess > 0:  # the database is away; a replay would bring them back
+            self.steps_given_up += excess
+            del pending.steps[:excess]
+
+    async def flush(self) -> None:
+        """Write everything that is due."""
+        now_s = time.monotonic()
+        due: list[tuple[int, _Pending, bool]] = []
+        for attempt_id, pending in list(self._pending.items()):
+            whole = pending.urgent or now_s - self._written_mono_s.get(attempt_id, 0.0) >= STATE_S
+            if whole or pending.steps:
+                due.append((attempt_id, pending, whole))
+        if not due:
+            return
+        steps = {attempt_id: list(pending.steps) for attempt_id, pending, _ in due}
+        snapshots = {attempt_id: pending.snapshot for attempt_id, pending, _ in due}
+        try:
+            async with self._database.write() as connection:
+                for attempt_id, _, whole in due:
+                    await repository.save_steps(connection, attempt_id, steps[attempt_id])
+                    if whole:
+                        await repository.save_snapshot(connection, snapshots[attempt_id])
+                        await self._on_snapshot(connection, snapshots[attempt_id])
+        except (SQLAlchemyError, OSError) as error:
+            self.failures += 1
+            _log.error("steps and states are not written; they are tried again", error=str(error))
+            return
+        for attempt_id, pending, whole in due:
+            del pending.steps[: len(steps[attempt_id])]
+            if whole:
+                self._written_mono_s[attempt_id] = now_s
+            if whole and pending.snapshot is snapshots[attempt_id] and not pending.steps:
+                del self._pending[attempt_id]
+        for attempt_id, at_s in list(self._written_mono_s.items()):
+            if now_s - at_s > 10 * STATE_S:
+                del self._written_mono_s[attempt_id]
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            try:
+                await self.flush()
+            except Exception as error:
+                self.failures += 1
+                _log.error("writing steps and states failed", exc_info=error)

@@ -1,0 +1,246 @@
+"""The SQL of jobs: attempts, their stored frames, states and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paceline.wire.codec import decode_frame
+from paceline_service.jobs.snapshot import Snapshot, pack_state
+from paceline_service.jobs.steps import Step, pack_ranks, unpack_ranks
+from paceline_service.store.frames import AttemptRef, CommittedFrame
+from paceline_service.store.models import FrameRow, Job, JobAttempt, RankIncarnation, StepSummary
+from paceline_service.store.sequences import SequenceRanges
+
+PAGE_FRAMES = 256
+MAX_JOBS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow:
+    """One attempt as the store knows it."""
+
+    ref: AttemptRef
+    last_seen_wall_ns: int
+    ended: bool
+    steps: int
+    ranks_seen: int
+    verdict: str
+    headline: str
+    last_frame_id: int
+    report_frame_id: int
+
+
+async def latest_attempts(connection: AsyncConnection) -> list[AttemptRow]:
+    """Return the latest attempt of every job, the newest first."""
+    latest = (
+        select(JobAttempt.job_id, func.max(JobAttempt.ordinal).label("ordinal"))
+        .group_by(JobAttempt.job_id)
+        .subquery()
+    )
+    query = (
+        _attempts()
+        .join(
+            latest,
+            (latest.c.job_id == JobAttempt.job_id) & (latest.c.ordinal == JobAttempt.ordinal),
+        )
+        .order_by(JobAttempt.first_seen_wall_ns.desc(), JobAttempt.id.desc())
+        .limit(MAX_JOBS)
+    )
+    return [_attempt_row(row) for row in (await connection.execute(query)).all()]
+
+
+async def attempts_of(connection: AsyncConnection, job: str) -> list[AttemptRow]:
+    """Return all attempts of a job, the newest first; none where it is unknown."""
+    query = _attempts().where(Job.name == job).order_by(JobAttempt.ordinal.desc())
+    return [_attempt_row(row) for row in (await connection.execute(query)).all()]
+
+
+async def find_attempt(
+    connection: AsyncConnection, job: str, ordinal: int | None
+) -> AttemptRow | None:
+    """Return one attempt of a job, the latest where ``ordinal`` is None."""
+    query = _attempts().where(Job.name == job).order_by(JobAttempt.ordinal.desc()).limit(1)
+    if ordinal is not None:
+        query = query.where(JobAttempt.ordinal == ordinal)
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else _attempt_row(row)
+
+
+async def unfinished_since(connection: AsyncConnection, since_wall_ns: int) -> list[AttemptRow]:
+    """Return the attempts that were heard of since then and have not ended, oldest first."""
+    query = (
+        _attempts()
+        .where(JobAttempt.last_seen_wall_ns >= since_wall_ns)
+        .where(~JobAttempt.ended | (JobAttempt.report_frame_id != JobAttempt.last_frame_id))
+        .order_by(JobAttempt.id)
+    )
+    return [_attempt_row(row) for row in (await connection.execute(query)).all()]
+
+
+async def state_blob(connection: AsyncConnection, attempt_id: int) -> bytes | None:
+    """Return the packed state of an attempt."""
+    query = select(JobAttempt.state).where(JobAttempt.id == attempt_id)
+    return (await connection.execute(query)).scalar_one_or_none()
+
+
+async def frames_after(
+    connection: AsyncConnection, attempt: AttemptRef, after_id: int, limit: int = PAGE_FRAMES
+) -> list[CommittedFrame]:
+    """Return the next stored frames of an attempt, in the order of commits."""
+    query = (
+        select(
+            FrameRow.id, FrameRow.received_wall_ns, FrameRow.body_bytes, FrameRow.body,
+            RankIncarnation.low_seq,
+        )
+        .join(RankIncarnation, RankIncarnation.id == FrameRow.incarnation_id)
+        .where(FrameRow.attempt_id == attempt.id, FrameRow.id > after_id)
+        .order_by(FrameRow.id)
+        .limit(limit)
+    )  # fmt: skip
+    rows = (await connection.execute(query)).all()
+    return [
+        CommittedFrame(
+            id=row.id, attempt=attempt, frame=decode_frame(row.body),
+            received_wall_ns=row.received_wall_ns, packed_bytes=row.body_bytes,
+            first_seq=row.low_seq,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+async def missing_frames(
+    connection: AsyncConnection, attempt: AttemptRef
+) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return per incarnation the ranges of frame numbers that the store does not hold."""
+    spans = (
+        select(
+            RankIncarnation.id, RankIncarnation.incarnation, RankIncarnation.low_seq,
+            func.max(FrameRow.frame_seq).label("last"), func.count(FrameRow.id).label("held"),
+        )
+        .join(FrameRow, FrameRow.incarnation_id == RankIncarnation.id)
+        .where(RankIncarnation.attempt_id == attempt.id)
+        .group_by(RankIncarnation.id, RankIncarnation.incarnation, RankIncarnation.low_seq)
+    )  # fmt: skip
+    missing = {}
+    for row in (await connection.execute(spans)).all():
+        if row.held == row.last + 1 - row.low_seq:
+            continue
+        held = select(FrameRow.frame_seq).where(FrameRow.incarnation_id == row.id)
+        known = SequenceRanges(0, (await connection.execute(held)).scalars())
+        first = known.ranges[0][0]
+        head = ((row.low_seq, first),) if first > row.low_seq else ()
+        missing[row.incarnation] = head + known.gaps()
+    return missing
+
+
+async def steps_between(
+    connection: AsyncConnection, attempt_id: int, first: int, last: int, limit: int
+) -> list[Step]:
+    """Return stored steps from ``first`` to ``last``, both included, the earliest ``limit``."""
+    query = (
+        _steps(attempt_id)
+        .where(StepSummary.step >= first, StepSummary.step <= last)
+        .order_by(StepSummary.step)
+        .limit(limit)
+    )
+    return [_step(row) for row in (await connection.execute(query)).all()]
+
+
+async def newest_steps(
+    connection: AsyncConnection, attempt_id: int, count: int, up_to: int
+) -> list[Step]:
+    """Return up to ``count`` of the newest stored steps not later than ``up_to``, in order."""
+    query = (
+        _steps(attempt_id)
+        .where(StepSummary.step <= up_to)
+        .order_by(StepSummary.step.desc())
+        .limit(count)
+    )
+    return [_step(row) for row in reversed((await connection.execute(query)).all())]
+
+
+async def save_steps(connection: AsyncConnection, attempt_id: int, steps: Sequence[Step]) -> None:
+    """Store steps; those that an earlier process stored are replaced."""
+    if not steps:
+        return
+    old = delete(StepSummary).where(
+        StepSummary.attempt_id == attempt_id,
+        StepSummary.step >= steps[0].step,
+        StepSummary.step <= steps[-1].step,
+    )
+    await connection.execute(old)
+    rows = [
+        {
+            "attempt_id": attempt_id,
+            "step": step.step,
+            "start_wall_ns": step.start_wall_ns,
+            "duration_ns": step.duration_ns,
+            "slowest_rank": step.slowest_rank,
+            "wait_ns": step.wait_total_ns,
+            "ranks_blob": pack_ranks(step.per_rank),
+        }
+        for step in steps
+    ]
+    await connection.execute(insert(StepSummary), rows)
+
+
+async def save_snapshot(connection: AsyncConnection, snapshot: Snapshot) -> None:
+    """Store what an attempt's analysis says at present."""
+    change = (
+        update(JobAttempt)
+        .where(JobAttempt.id == snapshot.attempt.id)
+        .values(
+            ended=snapshot.state == "ended",
+            steps=snapshot.steps,
+            ranks_seen=snapshot.ranks_seen,
+            verdict=snapshot.verdict,
+            headline=snapshot.headline,
+            report_frame_id=snapshot.frame_id,
+            state=pack_state(snapshot),
+        )
+    )
+    await connection.execute(change)
+
+
+def _attempts() -> Any:
+    return select(
+        Job.name, JobAttempt.id, JobAttempt.ordinal, JobAttempt.run_id, JobAttempt.launch_attempt,
+        JobAttempt.world_size, JobAttempt.first_seen_wall_ns, JobAttempt.last_seen_wall_ns,
+        JobAttempt.ended, JobAttempt.steps, JobAttempt.ranks_seen, JobAttempt.verdict,
+        JobAttempt.headline, JobAttempt.last_frame_id, JobAttempt.report_frame_id,
+    ).join(Job, Job.id == JobAttempt.job_id)  # fmt: skip
+
+
+def _attempt_row(row: Row[Any]) -> AttemptRow:
+    return AttemptRow(
+        ref=AttemptRef(
+            id=row.id, job=row.name, ordinal=row.ordinal, run_id=row.run_id,
+            launch_attempt=row.launch_attempt, world_size=row.world_size,
+            first_seen_wall_ns=row.first_seen_wall_ns,
+        ),
+        last_seen_wall_ns=row.last_seen_wall_ns, ended=row.ended, steps=row.steps,
+        ranks_seen=row.ranks_seen, verdict=row.verdict, headline=row.headline,
+        last_frame_id=row.last_frame_id, report_frame_id=row.report_frame_id,
+    )  # fmt: skip
+
+
+def _steps(attempt_id: int) -> Any:
+    return select(
+        StepSummary.step, StepSummary.start_wall_ns, StepSummary.duration_ns,
+        StepSummary.slowest_rank, StepSummary.ranks_blob,
+    ).where(StepSummary.attempt_id == attempt_id)  # fmt: skip
+
+
+def _step(row: Row[Any]) -> Step:
+    return Step(
+        step=row.step,
+        start_wall_ns=row.start_wall_ns,
+        duration_ns=row.duration_ns,
+        slowest_rank=row.slowest_rank,
+        per_rank=unpack_ranks(row.ranks_blob),
+    )

@@ -1,0 +1,116 @@
+"""The answers about jobs as types: they make the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+State = Literal["running", "silent", "ended"]
+
+
+class JobRow(BaseModel):
+    """The latest attempt of a job."""
+
+    job: str
+    run_id: str
+    attempt: int
+    launch_attempt: int
+    world_size: int
+    ranks_seen: int
+    state: State
+    first_seen_wall_ns: int
+    last_seen_wall_ns: int
+    steps: int
+    verdict: str
+    headline: str
+
+
+class JobList(BaseModel):
+    """All jobs, the newest first."""
+
+    jobs: list[JobRow]
+
+
+class AttemptRow(BaseModel):
+    """One attempt in the list of a job's attempts."""
+
+    attempt: int
+    run_id: str
+    launch_attempt: int
+    first_seen_wall_ns: int
+    state: State
+    verdict: str
+
+
+class GroupRow(BaseModel):
+    """One process group; ``ranks`` is a rank list such as ``0-7``."""
+
+    name: str
+    ranks: str
+    epoch: int
+    mesh_dim: str
+    backend: str
+
+
+class JobDetail(JobRow):
+    """One attempt with its topology."""
+
+    attempts: list[AttemptRow]
+    groups: list[GroupRow]
+    nodes: dict[str, str]
+
+
+class RankRow(BaseModel):
+    """One rank; the totals are absent until a step of it was analysed."""
+
+    rank: int
+    self_ns: int | None = None
+    wait_ns: int | None = None
+    exposed_comm_ns: int | None = None
+    caused_wait_ns: int | None = None
+    blamed_wait_ns: int | None = None
+    last_arriver: int | None = None
+    node: str
+    step: int | None
+    last_seen_wall_ns: int | None
+    ended: str
+    dropped: dict[str, int]
+
+
+class RankList(BaseModel):
+    """The ranks that were seen."""
+
+    ranks: list[RankRow]
+
+
+class Report(BaseModel):
+    """``paceline.report/1`` (docs/report.md)."""
+
+    schema_: str = Field(alias="schema")
+    job: dict[str, Any]
+    verdict: str
+    slowdown: float | None
+    idle_ratio: float | None
+    gamma: float | None
+    wasted_gpu_s: float | None
+    findings: list[dict[str, Any]]
+    data: dict[str, Any]
+    ranks: list[dict[str, Any]]
+
+
+class Steps(BaseModel):
+    """Steps as columns; null where a rank has no data."""
+
+    job: str
+    attempt: int
+    ranks: list[int]
+    phases: list[str]
+    steps: list[int]
+    start_wall_ns: list[int | None]
+    duration_ns: list[int]
+    slowest_rank: list[int | None]
+    self_ns: list[list[int | None]]
+    wait_ns: list[list[int | None]]
+    comm_ns: list[list[int | None]]
+    phase_self_ns: list[list[list[int | None]]] | None = None

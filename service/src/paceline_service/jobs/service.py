@@ -1,0 +1,156 @@
+"""What is asked about jobs: from memory where an attempt is live, else from the store."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from paceline_service.access.tokens import Grant
+from paceline_service.errors import StoreUnavailableError, UnknownJobError
+from paceline_service.jobs import repository
+from paceline_service.jobs.board import Board
+from paceline_service.jobs.engine import Engine
+from paceline_service.jobs.repository import AttemptRow
+from paceline_service.jobs.snapshot import (
+    ENDED,
+    RUNNING,
+    RUNNING_WINDOW_S,
+    SILENT,
+    Snapshot,
+    unpack_state,
+)
+from paceline_service.jobs.steps import Step
+from paceline_service.store.database import Database
+from paceline_service.store.drops import read_drops
+
+Json = dict[str, Any]
+DEFAULT_STEPS = 200
+MAX_STEPS = 5000
+
+
+class JobService:
+    """The read side of jobs."""
+
+    def __init__(self, database: Database, board: Board, engine: Engine) -> None:
+        self.database = database
+        self.board = board
+        self._engine = engine
+
+    async def list_jobs(self, grant: Grant) -> list[Json]:
+        """Return a row per job that ``grant`` covers, the newest first."""
+        async with self.database.read() as connection:
+            rows = await repository.latest_attempts(connection)
+        return [self.row_json(row) for row in rows if grant.covers(row.ref.job)]
+
+    async def resolve(self, job: str, ordinal: int | None = None) -> AttemptRow:
+        """Return an attempt of ``job``, the latest where ``ordinal`` is None.
+
+        Raises:
+            UnknownJobError: there is none.
+        """
+        async with self.database.read() as connection:
+            row = await repository.find_attempt(connection, job, ordinal)
+        if row is None:
+            which = f"attempt {ordinal} of job {job!r}" if ordinal is not None else f"job {job!r}"
+            raise UnknownJobError(f"{which} is not known here; GET /v1/jobs lists those that are")
+        return row
+
+    async def detail(self, job: str, ordinal: int | None) -> Json:
+        """Return one attempt with its groups and nodes, and the list of all attempts."""
+        row = await self.resolve(job, ordinal)
+        async with self.database.read() as connection:
+            attempts = await repository.attempts_of(connection, job)
+        snapshot = await self.snapshot(row)
+        return {
+            **self.row_json(row, snapshot),
+            "attempts": [self._attempt_json(attempt) for attempt in attempts],
+            "groups": snapshot.groups,
+            "nodes": snapshot.nodes,
+        }
+
+    async def snapshot(self, row: AttemptRow) -> Snapshot:
+        """Return what is known of an attempt, analysing it again where nothing newer is kept."""
+        live = self.board.get(row.ref.id)
+        if live is not None:
+            return live
+        stored = await self._stored(row)
+        if stored is not None:
+            return stored
+        await self._engine.load(row.ref)
+        live = self.board.get(row.ref.id)
+        if live is None:
+            raise StoreUnavailableError(
+                f"the stored frames of job {row.ref.job!r} cannot be read at present; try again"
+            )
+        return live
+
+    async def steps(
+        self, row: AttemptRow, first: int | None, last: int | None, limit: int
+    ) -> list[Step]:
+        """Return steps in order: the earliest ``limit`` from ``first``, or the newest."""
+        snapshot = await self.snapshot(row)
+        recent = snapshot.recent
+        bounds = recent.bounds if recent is not None else None
+        high = last if last is not None else max(snapshot.last_step, 0)
+        found: list[Step] = []
+        if recent is not None and bounds is not None:
+            found = recent.between(first or 0, high)
+        below = min(high, bounds[0] - 1) if bounds is not None else high
+        async with self.database.read() as connection:
+            if first is not None:
+                if first <= below:
+                    older = await repository.steps_between(
+                        connection, row.ref.id, first, below, limit
+                    )
+                    found = older + found
+                return found[:limit]
+            if len(found) < limit and below >= 0:
+                older = await repository.newest_steps(
+                    connection, row.ref.id, limit - len(found), up_to=below
+                )
+                found = older + found
+        return found[-limit:]
+
+    def row_json(self, row: AttemptRow, snapshot: Snapshot | None = None) -> Json:
+        """Return the row of one attempt, as newly as memory has it."""
+        live = snapshot or self.board.get(row.ref.id)
+        return {
+            "job": row.ref.job,
+            "run_id": row.ref.run_id,
+            "attempt": row.ref.ordinal,
+            "launch_attempt": row.ref.launch_attempt,
+            "world_size": row.ref.world_size,
+            "ranks_seen": live.ranks_seen if live else row.ranks_seen,
+            "state": self._state(row),
+            "first_seen_wall_ns": row.ref.first_seen_wall_ns,
+            "last_seen_wall_ns": max(row.last_seen_wall_ns, live.last_seen_wall_ns if live else 0),
+            "steps": live.steps if live else row.steps,
+            "verdict": (live.verdict if live else row.verdict) or "insufficient_evidence",
+            "headline": live.headline if live else row.headline,
+        }
+
+    def _attempt_json(self, row: AttemptRow) -> Json:
+        whole = self.row_json(row)
+        names = ("attempt", "run_id", "launch_attempt", "first_seen_wall_ns", "state", "verdict")
+        return {name: whole[name] for name in names}
+
+    def _state(self, row: AttemptRow) -> str:
+        live = self.board.get(row.ref.id)
+        if live is not None:
+            return live.state
+        if row.ended:
+            return ENDED
+        quiet_s = (time.time_ns() - row.last_seen_wall_ns) / 1e9
+        return RUNNING if quiet_s < RUNNING_WINDOW_S else SILENT
+
+    async def _stored(self, row: AttemptRow) -> Snapshot | None:
+        """Return the stored state, unless frames that it lacks can still be analysed."""
+        async with self.database.read() as connection:
+            blob = await repository.state_blob(connection, row.ref.id)
+            if blob is None:
+                return None
+            if row.report_frame_id != row.last_frame_id:
+                drops = await read_drops(connection, [row.ref.id])
+                if not any(stage == "store" for _, stage, _ in drops):
+                    return None
+        return unpack_state(row.ref, blob, row.report_frame_id)

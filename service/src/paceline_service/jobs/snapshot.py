@@ -1,0 +1,97 @@
+"""What the engine publishes about an attempt: immutable, so that every thread may read it."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from paceline_service.jobs.steps import RecentSteps, Step
+from paceline_service.store.frames import AttemptRef
+
+Json = dict[str, Any]
+RUNNING, SILENT, ENDED = "running", "silent", "ended"
+RUNNING_WINDOW_S = 15.0
+"""A job whose last frame is older than this is silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTotals:
+    """Durations of all analysed steps as a cumulative histogram, for /metrics."""
+
+    buckets: tuple[int, ...] = ()
+    count: int = 0
+    sum_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The state of one attempt at one moment."""
+
+    attempt: AttemptRef
+    state: str
+    report: Json
+    report_json: bytes
+    ranks: list[Json]
+    groups: list[Json]
+    nodes: dict[str, str]
+    last_seen_wall_ns: int
+    last_step: int
+    ranks_seen: int
+    frame_id: int
+    """The newest frame that is taken into account; 0 when an earlier one came too late to be."""
+    step_totals: StepTotals = field(default_factory=StepTotals)
+    recent: RecentSteps | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the report."""
+        return str(self.report["verdict"])
+
+    @property
+    def headline(self) -> str:
+        """The report in one sentence."""
+        return str(self.report["job"]["headline"])
+
+    @property
+    def steps(self) -> int:
+        """How many steps were analysed."""
+        return int(self.report["job"]["steps"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """A new snapshot with the steps that became complete since the one before."""
+
+    snapshot: Snapshot
+    steps: tuple[Step, ...]
+    changed: bool
+    """Whether the report differs from the one published before."""
+
+
+def pack_state(snapshot: Snapshot) -> bytes:
+    """Return what the store keeps of a snapshot."""
+    state = {
+        "state": snapshot.state,
+        "report": snapshot.report,
+        "ranks": snapshot.ranks,
+        "groups": snapshot.groups,
+        "nodes": snapshot.nodes,
+        "last_seen_wall_ns": snapshot.last_seen_wall_ns,
+        "last_step": snapshot.last_step,
+        "ranks_seen": snapshot.ranks_seen,
+    }
+    return zlib.compress(msgspec.json.encode(state), 6)
+
+
+def unpack_state(attempt: AttemptRef, blob: bytes, frame_id: int) -> Snapshot:
+    """Return the snapshot that was kept; its recent steps are in the store."""
+    state = msgspec.json.decode(zlib.decompress(blob))
+    return Snapshot(
+        attempt=attempt,
+        report_json=msgspec.json.encode(state["report"]),
+        frame_id=frame_id,
+        **state,
+    )

@@ -1,0 +1,37 @@
+"""A rank's monotonic times on the wall clock, for drawing only.
+
+Wall clocks jump. A small step back is a clock being disciplined and is followed; a large one
+would put later steps before earlier ones, so it is counted and not followed.
+"""
+
+from __future__ import annotations
+
+SLEW_NS = 50_000_000
+"""Largest step backwards that is followed."""
+
+
+class WallClock:
+    """The offset between one rank's monotonic clock and its wall clock, from its anchors."""
+
+    __slots__ = ("_offset_ns", "jumps_back")
+
+    def __init__(self) -> None:
+        self._offset_ns: int | None = None
+        self.jumps_back = 0
+        """How often the wall clock was set back."""
+
+    def anchor(self, mono_ns: int, wall_ns: int) -> None:
+        """Take one instant read on both clocks; 0 is none."""
+        if mono_ns <= 0 or wall_ns <= 0:
+            return
+        offset_ns = wall_ns - mono_ns
+        if self._offset_ns is None or offset_ns >= self._offset_ns - SLEW_NS:
+            self._offset_ns = offset_ns
+        else:
+            self.jumps_back += 1
+
+    def to_wall_ns(self, time_mono_ns: int) -> int:
+        """Return the wall-clock time of a monotonic one, or -1 where no anchor is known."""
+        if self._offset_ns is None or time_mono_ns < 0:
+            return -1
+        return time_mono_ns + self._offset_ns

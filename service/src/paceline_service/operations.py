@@ -1,0 +1,172 @@
+"""Routes for those who run the collector: health, readiness, metrics, OpenAPI, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, HTTPException, Request
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.responses import FileResponse, JSONResponse, Response
+
+from paceline import metrics
+from paceline.metrics import Metric
+from paceline_service.collector import Collector
+from paceline_service.export import prometheus
+from paceline_service.export.prometheus import JobSample, Sample
+from paceline_service.incidents.service import closed_reason
+from paceline_service.jobs.live import STEP_BUCKETS_S
+from paceline_service.jobs.snapshot import Snapshot
+from paceline_service.store.drops import read_drops
+
+STALLED_S = 30.0
+"""Without a tick for this long the analysis is stuck, or far too slow."""
+DATABASE_CHECK_S = 2.0
+
+
+def operations_router(
+    collector: Collector, openapi: Callable[[], dict[str, Any]], web: Path
+) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/healthz", response_model=dict[str, bool])
+    async def healthz() -> Response:
+        """Tell that the process answers; whether it works is told by /readyz."""
+        return JSONResponse({"ok": True})
+
+    @router.get("/readyz", response_model=dict[str, Any], responses={503: {"description": "Not."}})
+    async def readyz() -> Response:
+        """Tell whether frames are stored and analysed at present, and what is wrong if not."""
+        checks = await readiness(collector)
+        ready = all(checks.values())
+        failing = {name: ok for name, ok in checks.items() if not ok}
+        body = {"ready": ready, "checks": checks, "failing": sorted(failing)}
+        body["last_commit_error"] = collector.commits.stats.last_error or None
+        return JSONResponse(body, 200 if ready else 503)
+
+    @router.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def scrape(request: Request) -> Response:
+        """Return the metrics in Prometheus' text format (docs/metrics.md)."""
+        await collector.guard.require(request, "read")
+        async with collector.database.read() as connection:
+            stored = await read_drops(connection)
+        drops: Counter[tuple[str, str]] = Counter()
+        for (_, stage, reason), count in stored.items():
+            drops[stage, reason] += count
+        text = await asyncio.to_thread(
+            prometheus.render, lambda: take_sample(collector, drops), collector.settings.rank_series
+        )
+        return Response(text, media_type=prometheus.CONTENT_TYPE)
+
+    @router.get("/openapi.json", include_in_schema=False)
+    async def document() -> Response:
+        """Return the OpenAPI document."""
+        return Response(msgspec.json.encode(openapi()), media_type="application/json")
+
+    @router.get("/", include_in_schema=False)
+    async def page() -> Response:
+        """Return the page."""
+        index = web / "index.html"
+        if not index.is_file():
+            raise HTTPException(404, "this installation has no page")
+        return FileResponse(index, headers={"Cache-Control": "no-cache"})
+
+    return router
+
+
+async def readiness(collector: Collector) -> dict[str, bool]:
+    """Return what has to be true for frames to be stored and analysed."""
+    stats = collector.engine.stats
+    rebuilt = collector.rebuild is not None and collector.rebuild.done()
+    return {
+        "database": await _database_answers(collector),
+        "commits": collector.commits.running and not collector.commits.stats.last_error,
+        "analysis": collector.engine.alive
+        and (not rebuilt or time.monotonic() - stats.last_tick_mono_s < STALLED_S),
+        "backlog": collector.engine.has_room,
+        "persister": collector.persister.running,
+        "rebuilt": rebuilt,
+    }
+
+
+def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) -> Sample:
+    """Return what one scrape shows."""
+    stats, engine = collector.commits.stats, collector.engine
+    latest: dict[str, Snapshot] = {}
+    drops = Counter(stored_drops)
+    for snapshot in collector.board.all():
+        for row in snapshot.ranks:
+            for reason, count in row["dropped"].items():
+                stage = "analysis" if reason in _LOST_HERE else "agent"
+                drops[stage, reason] += count
+        known = latest.get(snapshot.attempt.job)
+        if known is None or known.attempt.ordinal < snapshot.attempt.ordinal:
+            latest[snapshot.attempt.job] = snapshot
+    values: dict[Metric, float] = {
+        metrics.INGEST_FRAMES: stats.frames,
+        metrics.INGEST_RECORDS: stats.records,
+        metrics.INGEST_BYTES: stats.raw_bytes,
+        metrics.INGEST_DUPLICATES: stats.duplicates,
+        metrics.INGEST_COMMITS: stats.commits,
+        metrics.INGEST_COMMIT_SECONDS: stats.commit_seconds,
+        metrics.INGEST_COMMIT_FAILURES: stats.failures,
+        metrics.INGEST_QUEUE_BYTES: collector.commits.waiting_bytes,
+        metrics.ANALYSIS_BACKLOG_BYTES: engine.backlog_bytes,
+        metrics.ANALYSIS_LAG_SECONDS: engine.stats.lag_seconds,
+        metrics.ANALYSIS_FAILURES: engine.stats.failures,
+        metrics.ANALYSIS_ATTEMPTS: engine.stats.loaded,
+        metrics.STORE_RAW_BYTES: collector.housekeeping.raw_bytes,
+    }
+    return Sample(
+        jobs=tuple(_job_sample(snapshot) for snapshot in latest.values()),
+        values=values,
+        labelled={
+            metrics.INGEST_REJECTED: {(name,): n for name, n in stats.rejects.items()},
+            metrics.INGEST_REFUSED: {(name,): n for name, n in stats.refused.items()},
+            metrics.DROPPED: {key: float(count) for key, count in drops.items()},
+        },
+    )
+
+
+def _job_sample(snapshot: Snapshot) -> JobSample:
+    ended = snapshot.state == "ended"
+    findings = snapshot.report["findings"]
+    still = tuple(f for f in findings if not closed_reason(f, snapshot.last_step, ended))
+    return JobSample(
+        job=snapshot.attempt.job,
+        state=snapshot.state,
+        report=snapshot.report,
+        ranks_seen=snapshot.ranks_seen,
+        last_step=snapshot.last_step,
+        open_findings=still,
+        step_bounds_s=STEP_BUCKETS_S,
+        step_buckets=snapshot.step_totals.buckets,
+        step_sum_s=snapshot.step_totals.sum_ns / 1e9,
+    )
+
+
+async def _database_answers(collector: Collector) -> bool:
+    try:
+        await asyncio.wait_for(collector.database.ping(), DATABASE_CHECK_S)
+    except (SQLAlchemyError, OSError, asyncio.TimeoutError, TimeoutError):
+        return False
+    return True
+
+
+_LOST_HERE = frozenset(
+    {
+        "frames_missing", "frames_late", "frames_deleted", "bad_group", "unknown_kind",
+        "unknown_group", "out_of_range",
+    }
+)  # fmt: skip
+"""Reasons that the collector gives itself (``jobs.stream``, ``jobs.sanitize``)."""

@@ -1,0 +1,215 @@
+"""``paceline serve``: the collector as a process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from pydantic import ValidationError
+
+from paceline.errors import ConfigError, PacelineError
+from paceline_service.access.repository import TokenRepository
+from paceline_service.access.tokens import Grant, new_token, parse_scopes, token_hash
+from paceline_service.app import create_app
+from paceline_service.settings import CollectorSettings
+from paceline_service.store.database import Database
+from paceline_service.store.migrate import migrate
+
+SHUTDOWN_S = 3
+_log = structlog.get_logger("paceline.serve")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the collector until it is told to stop; return the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = read_settings(arguments)
+        _configure_logging(settings.log_level)
+        if arguments.new_token:
+            print(asyncio.run(_add_token(settings, arguments.new_token, arguments.job_prefix)))
+            return 0
+        return _serve(settings)
+    except PacelineError as error:
+        print(f"paceline serve: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def read_settings(arguments: argparse.Namespace) -> CollectorSettings:
+    """Return the settings: arguments go before the environment.
+
+    Raises:
+        ConfigError: one of them makes no sense.
+    """
+    names = ("host", "port", "database", "state_dir", "ready_file", "log_level")
+    given = {name: getattr(arguments, name) for name in names}
+    try:
+        return CollectorSettings(**{name: v for name, v in given.items() if v is not None})
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
+            for item in error.errors(include_input=False)
+        )
+        raise ConfigError(f"settings: {faults} (docs/configuration.md)") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="paceline serve",
+        description="Run the collector: frames in, the page and the API out.",
+        epilog="Every option also has a variable: docs/configuration.md.",
+    )
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="TCP port (default 8750; 0 picks a free one)")
+    parser.add_argument("--database", metavar="URL", help="database (default: a SQLite file)")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="database and token file")
+    parser.add_argument("--ready-file", type=Path, metavar="FILE", help="written when it listens")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
+    parser.add_argument(
+        "--new-token",
+        metavar="SCOPES",
+        help="make a token with these scopes (ingest,read,admin), print it once, and exit",
+    )
+    parser.add_argument(
+        "--job-prefix", default="", metavar="P", help="with --new-token: only jobs P, P-x, P.x"
+    )
+    return parser
+
+
+def _serve(settings: CollectorSettings) -> int:
+    listener = _listen(settings)
+    url = _url(listener)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        timeout_keep_alive=75,
+        backlog=2048,
+    )
+    server = _Server(config, app, url, settings.ready_file)
+    try:
+        server.run(sockets=[listener])
+    finally:
+        listener.close()
+        if settings.ready_file is not None:
+            settings.ready_file.unlink(missing_ok=True)
+    if app.state.start_error is not None:
+        raise app.state.start_error
+    return 0 if server.started else 2
+
+
+def _listen(settings: CollectorSettings) -> socket.socket:
+    """Return a socket bound to the address, listening not yet.
+
+    Raises:
+        ConfigError: the address cannot be had.
+    """
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}; "
+            "another collector may be running: stop it, or give another --port"
+        ) from error
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens, and lets streams end when it is told to stop."""
+
+    def __init__(
+        self, config: uvicorn.Config, app: FastAPI, url: str, ready_file: Path | None
+    ) -> None:
+        super().__init__(config)
+        self._app = app
+        self._url = url
+        self._ready_file = ready_file
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if not self.started:
+            return
+        collector = self._app.state.collector
+        if self._ready_file is not None:
+            write_ready_file(self._ready_file, self._url)
+        token = collector.token_file
+        _log.info("listening", url=self._url, token=str(token) if token else "PACELINE_TOKEN")
+        if token is not None:
+            print(f"paceline serve: {self._url} (token in {token})", file=sys.stderr, flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Streams of events would keep their connections open for ever otherwise.
+        self._app.state.collector.board.close()
+        await super().shutdown(sockets)
+
+
+def write_ready_file(path: Path, url: str) -> None:
+    """Write url and pid in one step: who sees the file sees all of it."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    partial.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+async def _add_token(settings: CollectorSettings, scopes: str, job_prefix: str) -> str:
+    grant = Grant(
+        name=f"{scopes} {job_prefix}".strip(), scopes=parse_scopes(scopes), job_prefix=job_prefix
+    )
+    token = new_token()
+    database = Database(settings.database_url)
+    database.make_directory()
+    try:
+        await migrate(database)
+        await TokenRepository(database).add(token_hash(token), grant)
+    finally:
+        await database.close()
+    return token
+
+
+def _configure_logging(level: str) -> None:
+    number = getattr(logging, level.upper(), logging.INFO)
+    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, format="%(message)s")
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+    ]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

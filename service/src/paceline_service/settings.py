@@ -1,0 +1,115 @@
+"""Settings of the collector: argument > environment > default, read once at the edge.
+
+docs/configuration.md documents each; a test keeps the two together.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+
+from pydantic import AliasChoices, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEFAULT_PORT = 8750
+DATABASE_NAME = "paceline.db"
+TOKEN_NAME = "token"
+_MIB = 1 << 20
+
+
+def default_state_dir() -> Path:
+    """Return where the database and the token file are kept unless told otherwise."""
+    named = os.environ.get("PACELINE_STATE_DIR")
+    return Path(named) if named else Path.home() / ".local" / "share" / "paceline"
+
+
+class CollectorSettings(BaseSettings):
+    """Everything that ``paceline serve`` can be told; frozen once read."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PACELINE_SERVE_", frozen=True, populate_by_name=True, extra="ignore"
+    )
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="TCP port; 0 picks a free one.")
+    database: str = Field(
+        "", description="Database URL; empty: SQLite file `paceline.db` in the state directory."
+    )
+    state_dir: Path = Field(
+        default_factory=default_state_dir,
+        validation_alias=AliasChoices("PACELINE_STATE_DIR", "state_dir"),
+        description="Directory of the database and of the token file.",
+    )
+    token: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("PACELINE_TOKEN", "token"),
+        description="A token accepted as admin, beside those in the database.",
+    )
+    ready_file: Path | None = Field(
+        None, description="File that gets `{url, pid}` as JSON once the collector listens."
+    )
+    allowed_hosts: list[str] = Field(
+        default_factory=list,
+        description="Host names accepted in the Host header beside the loopback ones (JSON list).",
+    )
+    max_body_bytes: int = Field(8 * _MIB, ge=4096, description="Largest body of a POST.")
+    max_unpacked_bytes: int = Field(
+        64 * _MIB, ge=4096, description="Largest sum of unpacked frame sizes that a body promises."
+    )
+    max_world_size: int = Field(131_072, ge=1, description="Most ranks of one job.")
+    queue_bytes: int = Field(
+        64 * _MIB, ge=4096, description="Frames waiting for their commit; beyond it: 429."
+    )
+    backlog_bytes: int = Field(
+        256 * _MIB, ge=4096, description="Committed frames waiting for analysis; beyond it: 429."
+    )
+    raw_retention_bytes: int = Field(
+        2048 * _MIB, ge=0, description="Raw frames kept in the database; the oldest go first."
+    )
+    reorder_wait_s: float = Field(
+        10.0, ge=0, description="How long a missing frame is waited for before it is skipped."
+    )
+    rebuild_window_s: float = Field(
+        3600.0, ge=0, description="Jobs heard of this recently are analysed again at start."
+    )
+    live_window_s: float = Field(
+        900.0, ge=15, description="A job silent for this long leaves memory; its store remains."
+    )
+    rebuilt_attempts: int = Field(
+        8, ge=1, description="Old attempts kept in memory after a request rebuilt them."
+    )
+    recent_rows_bytes: int = Field(
+        64 * _MIB, ge=_MIB, description="Memory for the recent steps of one attempt."
+    )
+    rank_series: int = Field(
+        512, ge=1, description="Most ranks of a job with own series in /metrics; costliest first."
+    )
+    log_level: str = Field("info", description="debug, info, warning or error.")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the collector."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def database_url(self) -> str:
+        """The URL as SQLAlchemy wants it, with an asynchronous driver."""
+        url = self.database or f"sqlite:///{(self.state_dir / DATABASE_NAME).absolute()}"
+        for plain, driver in (("sqlite:", "sqlite+aiosqlite:"), ("postgresql:", _POSTGRESQL)):
+            if url.startswith(plain):
+                return driver + url[len(plain) :]
+        return url
+
+    @property
+    def token_file(self) -> Path:
+        """Where the first start writes its token."""
+        return self.state_dir / TOKEN_NAME
+
+
+_POSTGRESQL = "postgresql+asyncpg:"

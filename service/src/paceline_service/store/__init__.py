@@ -1,0 +1,1 @@
+"""What the collector keeps: models, sessions, migrations, repositories, retention."""

@@ -1,0 +1,45 @@
+"""The drops table: counts of what was lost, kept over restarts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paceline_service.store.models import Drop
+
+DropKey = tuple[int, str, str]
+"""(attempt id or 0, stage, reason)"""
+
+
+async def add_drops(connection: AsyncConnection, counts: Counter[DropKey]) -> None:
+    """Add ``counts`` to what is stored."""
+    bump = (
+        update(Drop)
+        .where(
+            Drop.attempt_id == bindparam("a"),
+            Drop.stage == bindparam("s"),
+            Drop.reason == bindparam("r"),
+        )
+        .values(count=Drop.count + bindparam("n"))
+    )
+    for (attempt_id, stage, reason), count in counts.items():
+        done = await connection.execute(
+            bump, {"a": attempt_id, "s": stage, "r": reason, "n": count}
+        )
+        if not done.rowcount:
+            row = {"attempt_id": attempt_id, "stage": stage, "reason": reason, "count": count}
+            await connection.execute(insert(Drop), [row])
+
+
+async def read_drops(
+    connection: AsyncConnection, attempt_ids: Iterable[int] | None = None
+) -> Counter[DropKey]:
+    """Return what was dropped, of some attempts or altogether."""
+    query = select(Drop.attempt_id, Drop.stage, Drop.reason, Drop.count)
+    if attempt_ids is not None:
+        query = query.where(Drop.attempt_id.in_(list(attempt_ids)))
+    rows = (await connection.execute(query)).all()
+    return Counter({(row[0], row[1], row[2]): row[3] for row in rows})

@@ -1,0 +1,33 @@
+"""Frames on their way from the commit to the analysis, and back out of the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.wire.frames import Frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRef:
+    """One attempt of a job as the database knows it."""
+
+    id: int
+    job: str
+    ordinal: int
+    run_id: str
+    launch_attempt: int
+    world_size: int
+    first_seen_wall_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedFrame:
+    """A frame that is durable; ``id`` is its place in the order of commits."""
+
+    id: int
+    attempt: AttemptRef
+    frame: Frame
+    received_wall_ns: int
+    packed_bytes: int
+    first_seq: int = 0
+    """Where the frames of its incarnation begin: retention has deleted those below."""

@@ -1,0 +1,173 @@
+"""The tables, in words that SQLite and PostgreSQL both understand.
+
+Times are ns since the epoch on the collector's wall clock unless the name says otherwise.
+Changing a table needs a migration (``store/migrations``).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+BigId = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite's automatic row id must be of the type INTEGER."""
+
+
+class Base(DeclarativeBase):
+    """Base of the models; constraints are named, so that migrations can drop them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class Job(Base):
+    """A job name that was seen at least once."""
+
+    __tablename__ = "jobs"
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    name: Mapped[str] = mapped_column(String(128), unique=True)
+    first_seen_wall_ns: Mapped[int] = mapped_column(BigInteger)
+
+
+class JobAttempt(Base):
+    """One launch of a job; ``ordinal`` counts them from 1 in the order in which they appeared."""
+
+    __tablename__ = "job_attempts"
+    __table_args__ = (
+        UniqueConstraint("job_id", "run_id", "launch_attempt"),
+        UniqueConstraint("job_id", "ordinal"),
+        Index(None, "last_seen_wall_ns"),
+    )
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))
+    ordinal: Mapped[int] = mapped_column(Integer)
+    run_id: Mapped[str] = mapped_column(String(256))
+    launch_attempt: Mapped[int] = mapped_column(Integer)
+    world_size: Mapped[int] = mapped_column(Integer)
+    first_seen_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    last_seen_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    frames: Mapped[int] = mapped_column(BigInteger, default=0)
+    last_frame_id: Mapped[int] = mapped_column(BigInteger, default=0)
+    """The newest committed frame of this attempt."""
+    raw_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Raw frames kept at present."""
+    ended: Mapped[bool] = mapped_column(Boolean, default=False)
+    steps: Mapped[int] = mapped_column(BigInteger, default=0)
+    ranks_seen: Mapped[int] = mapped_column(Integer, default=0)
+    verdict: Mapped[str] = mapped_column(String(32), default="")
+    headline: Mapped[str] = mapped_column(Text, default="")
+    report_frame_id: Mapped[int] = mapped_column(BigInteger, default=0)
+    """The newest frame that ``state`` takes into account; 0: it has to be made again."""
+    state: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """The last published state (report, ranks, groups, nodes), as compressed JSON."""
+
+
+class RankIncarnation(Base):
+    """One ring of one rank process; a restarted rank has another."""
+
+    __tablename__ = "rank_incarnations"
+    __table_args__ = (UniqueConstraint("attempt_id", "incarnation"),)
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"))
+    incarnation: Mapped[str] = mapped_column(String(32))
+    rank: Mapped[int] = mapped_column(Integer)
+    node: Mapped[str] = mapped_column(String(256))
+    producer: Mapped[str] = mapped_column(String(64))
+    clock_domain: Mapped[str] = mapped_column(String(128))
+    first_seen_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    ended: Mapped[str] = mapped_column(String(16), default="")
+    low_seq: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Every frame below it is done with, even where retention has deleted it."""
+
+
+class FrameRow(Base):
+    """A frame as it came; ``id`` is the order of commits."""
+
+    __tablename__ = "frames"
+    __table_args__ = (
+        UniqueConstraint("incarnation_id", "frame_seq"),
+        Index(None, "attempt_id", "id"),
+    )
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"))
+    incarnation_id: Mapped[int] = mapped_column(ForeignKey("rank_incarnations.id"))
+    frame_seq: Mapped[int] = mapped_column(BigInteger)
+    records: Mapped[int] = mapped_column(Integer)
+    received_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    body_bytes: Mapped[int] = mapped_column(Integer)
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class StepSummary(Base):
+    """One step over all ranks; ``ranks_blob`` is described in ``jobs/steps.py``."""
+
+    __tablename__ = "step_summaries"
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    start_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    """On the wall clock of the ranks; -1 unknown."""
+    duration_ns: Mapped[int] = mapped_column(BigInteger)
+    slowest_rank: Mapped[int] = mapped_column(Integer)
+    wait_ns: Mapped[int] = mapped_column(BigInteger)
+    """Summed over the ranks."""
+    ranks_blob: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class Incident(Base):
+    """A finding with a life: opened, updated, closed."""
+
+    __tablename__ = "incidents"
+    __table_args__ = (Index(None, "attempt_id"),)
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"))
+    kind: Mapped[str] = mapped_column(String(32))
+    ranks: Mapped[str] = mapped_column(Text)
+    cause: Mapped[str] = mapped_column(String(32))
+    phase: Mapped[str | None] = mapped_column(String(16))
+    first_step: Mapped[int | None] = mapped_column(BigInteger)
+    last_step: Mapped[int | None] = mapped_column(BigInteger)
+    opened_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    updated_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    closed_wall_ns: Mapped[int | None] = mapped_column(BigInteger)
+    closed_reason: Mapped[str] = mapped_column(String(16), default="")
+    finding: Mapped[str] = mapped_column(Text)
+    """The whole finding as JSON."""
+
+
+class Token(Base):
+    """A token by its hash; the token itself is never stored."""
+
+    __tablename__ = "tokens"
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    name: Mapped[str] = mapped_column(String(128))
+    scopes: Mapped[str] = mapped_column(String(64))
+    job_prefix: Mapped[str] = mapped_column(String(128), default="")
+    created_wall_ns: Mapped[int] = mapped_column(BigInteger)
+
+
+class Drop(Base):
+    """What was lost, where and why; attempt 0 is what belongs to no attempt."""
+
+    __tablename__ = "drops"
+    attempt_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    stage: Mapped[str] = mapped_column(String(32), primary_key=True)
+    reason: Mapped[str] = mapped_column(String(64), primary_key=True)
+    count: Mapped[int] = mapped_column(BigInteger, default=0)
