@@ -34,11 +34,12 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 def encode(values: Sequence[int], *, delta: bool = False) -> Column:
     """Return ``values`` (each within int64) as a column."""
     if delta:
+        _check_range(values)
         values = list(map(sub, values, chain((0,), islice(values, 0, max(len(values) - 1, 0)))))
     largest = max(max(values, default=0), -min(values, default=0) - 1)
     width = next((w for w, limit in _LIMITS if largest < limit), 0)
     if not width:
-        raise WireError(f"a column value of {largest} does not fit 64 bits; drop the record")
+        _check_range(values)
     packed = array(_TYPECODES[width], values)
     if sys.byteorder == "big":
         packed.byteswap()
@@ -46,6 +47,13 @@ def encode(values: Sequence[int], *, delta: bool = False) -> Column:
     if width > 1:
         raw = b"".join(raw[byte::width] for byte in range(width))
     return Column(width=width, delta=delta, data=raw)
+
+
+def _check_range(values: Sequence[int]) -> None:
+    """Raise WireError for what the reader could not hold, even where its difference would fit."""
+    largest = max(max(values, default=0), -min(values, default=0) - 1)
+    if largest >= 1 << 63:
+        raise WireError(f"a column value of {largest} does not fit 64 bits; drop the record")
 
 
 def decode(column: Column, count: int) -> list[int]:
