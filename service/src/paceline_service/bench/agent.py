@@ -121,6 +121,7 @@ def _sidecar() -> Iterator[tuple[dict[str, str], Sink, int]]:
                 "PACELINE_SPOOL_DIR": str(Path(directory) / "spool"),
             },
             stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:

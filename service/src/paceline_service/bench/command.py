@@ -83,7 +83,7 @@ def _agent_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("the same of two without (noise)", *_micros(call["null_us"])),
         ("memory of a rank (RSS)", f"{memory['rank_rss_mib']:.0f} MiB", ""),
         ("added to it: RSS", f"{memory['added_mib']['rss']:.1f} MiB", ""),
-        ("added to it: PSS", f"{memory['added_mib']['pss']:.1f} MiB", ""),
+        ("added to it: private", f"{memory['added_mib']['private']:.1f} MiB", ""),
         ("the ring's share of that, at most", f"{memory['ring_mib']:.1f} MiB", ""),
     ]
 
