@@ -76,3 +76,9 @@ def test_how_ranks_ended_and_what_was_lost_of_them_is_in_the_report(tmp_path: Pa
         report = analyze_log(log)
     assert report.dropped["overrun"] == 9
     assert any("rank 1" in note for note in report.notes)
+
+
+def test_steps_whose_numbers_have_a_gap_are_analysed(tmp_path: Path) -> None:
+    lines = [line for line in small_job(2, steps=400) if not 20 <= line.get("step", 0) < 390]
+    with read_event_log([write(tmp_path / "a", lines)]) as log:
+        assert analyze_log(log).steps == 30

@@ -109,6 +109,8 @@ class StepPool:
         done = pool.take(now)
         done = done.take(np.argsort(done.step, kind="stable"))
         self._next_step = ready
+        if not len(done):
+            return  # the numbers of steps have a gap
         steps, first = np.unique(done.step, return_index=True)
         for step, begin, end in zip(steps, first, [*first[1:], len(done)], strict=True):
             yield int(step), done.take(slice(int(begin), int(end)))
