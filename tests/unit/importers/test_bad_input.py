@@ -65,6 +65,8 @@ def test_a_line_that_is_no_json_is_told_with_its_number(tmp_path: Path) -> None:
         (all_reduce(0, 20) | {"step": -1}, "invalid"),
         (all_reduce(0, 20) | {"step": 1 << 40}, "invalid"),
         (all_reduce(0, 20, join_ns=-1), "invalid"),
+        (all_reduce(0, 20, end_ns=(1 << 63) - 1), "invalid"),
+        (all_reduce(0, 20, bytes=1 << 62), "invalid"),
         (all_reduce(0, 20, start_ns=1.5), "invalid"),
         (all_reduce(0, 20, start_ns=10**30), "invalid"),
         (all_reduce(0, 20, op="all_guess"), "invalid"),

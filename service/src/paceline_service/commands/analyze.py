@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
 def _analyze(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH...", help="Event logs (.gz too), or directories of them."),
+        typer.Argument(metavar="PATH", help="Event logs (.gz too), or directories of them."),
     ],
     form: Annotated[Format, typer.Option("--format", help="How to write the report.")] = (
         Format.TEXT

@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
 def _replay(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Event logs (.gz too), or directories of them."),
+        typer.Argument(metavar="FILE", help="Event logs (.gz too), or directories of them."),
     ],
     url: UrlOption = DEFAULT_URL,
     job: Annotated[

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import click
 import typer
 
 from paceline.errors import PacelineError
@@ -17,34 +16,47 @@ EXIT_FINDINGS = 1
 EXIT_BAD_INPUT = 2
 EXIT_INSUFFICIENT = 3
 _EXIT_INTERRUPTED = 130
+_EXIT_BROKEN_PIPE = 141
 
 
-def run_command(function: Callable[..., Any], verb: str, argv: Sequence[str]) -> int:
-    """Call ``function`` with what ``argv`` says; its int is the exit status.
+def run_command(function: Callable[..., int], verb: str, argv: Sequence[str]) -> int:
+    """Call ``function`` with what ``argv`` says, and return the exit status that it returns.
 
     A ``PacelineError`` becomes one line on stderr and its own exit status, wrong usage 2.
     """
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command()(function)
-    command = typer.main.get_command(app)
     name = f"paceline {verb}"
+    status = EXIT_OK
+
+    @functools.wraps(function)
+    def guarded(*args: object, **options: object) -> None:
+        nonlocal status
+        status = _guarded(name, functools.partial(function, *args, **options))
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command()(guarded)
     try:
-        status = command.main(args=list(argv), prog_name=name, standalone_mode=False)
+        # Typer's own way out; which exceptions it would raise otherwise depends on its version.
+        typer.main.get_command(app).main(args=list(argv), prog_name=name)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) and stop.code else status
+    return status
+
+
+def _guarded(name: str, call: Callable[[], int]) -> int:
+    try:
+        status = call()
         sys.stdout.flush()
     except PacelineError as error:
         return _fail(name, str(error), error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has gone; a second error at exit would only confuse.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+        return _EXIT_BROKEN_PIPE
     except OSError as error:
         return _fail(name, str(error), EXIT_BAD_INPUT)
-    return status if isinstance(status, int) else EXIT_OK
+    return status
 
 
 def warn(message: str) -> None:

@@ -27,11 +27,12 @@ from paceline_service.importers.recognize import Input, find_event_logs
 MAX_FAULTY_RATIO = 0.1
 """Of the lines of an input; when more of them are unusable, no answer would be honest."""
 MAX_STEP = (1 << 31) - 1
+MAX_VALUE = 1 << 62
+"""Of times, counters and sizes: their differences still fit 64 bits."""
 MAX_TELEMETRY = 100_000
 """Samples kept; nothing uses them yet, and the rest is counted."""
 _JOIN = ROW_FIELDS.index("join_ns")
 _START = ROW_FIELDS.index("start_ns")
-_ISSUE = ROW_FIELDS.index("issue_ns")
 _STEP = ROW_FIELDS.index("step")
 _FLAGS = ROW_FIELDS.index("flags")
 _P2P = frozenset(int(op) for op in P2P_OPS)
@@ -145,8 +146,10 @@ class _Reader:
     ) -> None:
         rank, row = line.rank, line.row
         self._check_rank(source.path, number, rank)
-        if row[_STEP] > MAX_STEP or row[_JOIN] < 0 or row[_ISSUE] < 0:
-            message = f"step is at most {MAX_STEP}, join_ns and issue_ns at least 0"
+        if row[_STEP] > MAX_STEP or not 0 <= min(row[_JOIN:_FLAGS]) <= max(row) < MAX_VALUE:
+            message = (
+                f"step is at most {MAX_STEP}; times, seq and bytes are at least 0 and below 2^62"
+            )
             self._faults.add("invalid", source.path, number, message, rank=rank)
             return
         if row[0] == RecordKind.COLLECTIVE:
