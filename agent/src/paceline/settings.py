@@ -139,9 +139,7 @@ def _run_id(env: Mapping[str, str], problems: list[str]) -> str:
     return f"{address}-{os.getppid()}"[:MAX_RUN_ID_CHARS]
 
 
-def _first_int(
-    env: Mapping[str, str], names: tuple[str, ...], problems: list[str]
-) -> int | None:
+def _first_int(env: Mapping[str, str], names: tuple[str, ...], problems: list[str]) -> int | None:
     for name in names:
         text = env.get(name)
         if text is None:

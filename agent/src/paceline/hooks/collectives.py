@@ -132,7 +132,7 @@ class CollectiveHooks:
             if not recorder.full:
                 return None
             if clock.boundary_ns and recorder.in_training_thread():
-                clock.commit()
+                clock.collective(start_ns)
             clock.seen(start_ns)
             payload = read_payload(args[tensor_at])
             if times_size:

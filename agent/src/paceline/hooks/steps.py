@@ -166,7 +166,7 @@ class StepClock:
         self.seen(now_ns)
         if self.boundary_ns and not self._ever_work:
             self.commit()
-        self.boundary_ns = 0
+        # A boundary that is not committed yet stays: a closure may begin the next step in here.
         self._switch(Phase.OPTIMIZER, now_ns)
 
     def optimizer_end(self, now_ns: int) -> bool:
@@ -213,6 +213,12 @@ class StepClock:
         """End what ``enter`` began."""
         self._switch(before, now_ns)
         self._forward_return_ns = 0
+
+    def collective(self, now_ns: int) -> None:
+        """A collective arrives; outside an optimizer it belongs to the next step."""
+        self.seen(now_ns)
+        if self.boundary_ns and not self._optimizers:
+            self.commit()
 
     def commit(self) -> None:
         """Write the step whose end is known, and count on."""
