@@ -47,6 +47,9 @@ class Episode:
     rank: int
     first_step: int
     last_step: int
+    """The last step that counted."""
+    seen_step: int
+    """The last step that was looked at while the episode was open."""
     shift: float
     """How much slower in log units (0.22 is a quarter slower)."""
     offset: float
@@ -71,6 +74,11 @@ class Episode:
     recovering_since: int = -1
     pending: list[StepNote] = field(default_factory=list)
     """Steps that look recovered but are not decided yet."""
+
+    @property
+    def end_step(self) -> int:
+        """The last slow step; of an open episode the latest one."""
+        return self.seen_step if self.open else self.last_step
 
     def add(self, note: StepNote, peers: Int64Array, slow: set[int]) -> None:
         """Add a step to the totals.

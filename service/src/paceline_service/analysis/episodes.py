@@ -25,9 +25,10 @@ SPREAD_MULTIPLE = 5.0
 """Without a healthy past a rank must stand this many spreads of its peers' offsets apart."""
 OFFSET_DOUBT = 1e-3
 """Chance that any rank's learned offset is off by more than the margin it is given."""
-RECOVERY_LOG_ODDS = 12.0
-"""Log-likelihood ratio for 'as fast as before' that closes an episode; clipped per step."""
-_RECOVERY_CLIP = 2.0
+RECOVERY_LOG_ODDS = 20.0
+"""Log-likelihood ratio for 'as fast as before' that closes an episode."""
+_RECOVERY_CLIP = 1.0
+"""What one step may add to it: a calm spell of a noisy machine is no recovery."""
 _ONSET_STEPS = 10
 APART_STEPS = 256
 """How many steps back a rank without a healthy past is measured."""
@@ -110,7 +111,8 @@ class EpisodeTracker:
                            self._relative.values()[episode.rank])  # fmt: skip
             episode.evidence = max(episode.evidence, float(evidence))
             episode.confidence = max(episode.confidence, self._confidence(episode.evidence))
-            jitter = max(self._jitter(), abs(episode.shift) / 4, 1e-4)
+            episode.seen_step = note.step
+            jitter = max(self._jitter(), episode.shift / 2)
             half = episode.offset + episode.shift / 2
             odds = float(np.clip(episode.shift * (half - score) / jitter**2,
                                  -_RECOVERY_CLIP, _RECOVERY_CLIP))  # fmt: skip
@@ -177,6 +179,7 @@ class EpisodeTracker:
             rank=rank,
             first_step=0 if from_start else notes[0].step,
             last_step=notes[-1].step,
+            seen_step=notes[-1].step,
             shift=shift,
             offset=offset,
             evidence=evidence,
@@ -207,7 +210,7 @@ def find_onset(excess: FloatArray) -> int:
     the median of the last ten values.
     """
     half = max(float(np.median(excess[-_ONSET_STEPS:])) / 2, 0.0)
-    tail = np.cumsum((np.clip(excess, -4 * half, 4 * half) - half)[::-1])[::-1]
+    tail = np.cumsum((np.clip(excess, -2 * half, 2 * half) - half)[::-1])[::-1]
     return int(np.argmax(tail))
 
 

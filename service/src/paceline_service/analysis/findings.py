@@ -39,7 +39,7 @@ def finding_of(episodes: list[Episode], *, node: str, phases_known: bool) -> Fin
         cause=cause,
         phase=phase,
         first_step=episodes[0].first_step,
-        last_step=last.last_step,
+        last_step=last.end_step,
         slowdown=total.self_ns / total.peer_self_ns if total.peer_self_ns > 0 else None,
         recoverable_ratio=total.recoverable_ratio,
         wasted_gpu_s=total.blamed_ns / 1e9,
@@ -128,7 +128,7 @@ def _evidence(
     if not last.open:
         sentences.append(f"it recovered after step {last.last_step}")
     if len(episodes) > 1:
-        spans = ", ".join(f"{e.first_step}-{e.last_step}" for e in episodes)
+        spans = ", ".join(f"{e.first_step}-{e.end_step}" for e in episodes)
         sentences.append(f"it was slow {len(episodes)} times: steps {spans}")
     return sentences
 
