@@ -32,12 +32,15 @@ class PageJob:
     slow_from: int = 60
     jitter: float = 0.02
     seed: int = 7
+    attempt: int = 1
     state: str = "running"
     verdict: str = ""
     dropped: dict[str, int] = field(default_factory=dict)
     missing_ranks: tuple[int, ...] = ()
     action: str | None = None
     started_wall_ns: int = 0
+    _report: dict[str, Any] = field(default_factory=dict)
+    _reported_steps: int = -1
 
     def __post_init__(self) -> None:
         self.started_wall_ns = time.time_ns() - self.steps * STEP_NS
@@ -65,7 +68,7 @@ class PageJob:
         chosen = list(range(self.ranks)) if ranks is None else ranks
         seen = [r not in self.missing_ranks for r in chosen]
         out: dict[str, Any] = {
-            "job": self.name, "attempt": 1, "ranks": chosen, "phases": list(PHASES),
+            "job": self.name, "attempt": self.attempt, "ranks": chosen, "phases": list(PHASES),
             "steps": [], "start_wall_ns": [], "duration_ns": [], "slowest_rank": [],
             "self_ns": [], "wait_ns": [], "comm_ns": [],
         }  # fmt: skip
@@ -89,7 +92,8 @@ class PageJob:
         """Return the job's row of ``GET /v1/jobs``."""
         report = self.report()
         return {
-            "job": self.name, "run_id": f"run-{self.seed}", "attempt": 1, "launch_attempt": 0,
+            "job": self.name, "run_id": f"run-{self.attempt}", "attempt": self.attempt,
+            "launch_attempt": 0,
             "world_size": self.ranks, "ranks_seen": self.ranks - len(self.missing_ranks),
             "state": self.state, "first_seen_wall_ns": self.started_wall_ns,
             "last_seen_wall_ns": self.started_wall_ns + self.steps * STEP_NS, "steps": self.steps,
@@ -98,6 +102,12 @@ class PageJob:
         }  # fmt: skip
 
     def report(self) -> dict[str, Any]:
+        """Return the report of the steps so far."""
+        if self._reported_steps != self.steps:
+            self._report, self._reported_steps = self._make_report(), self.steps
+        return self._report
+
+    def _make_report(self) -> dict[str, Any]:
         """Return ``paceline.report/1`` as the collector serves it, from a sample of the steps."""
         sample = sorted({*range(max(0, self.steps - 40), self.steps), *range(0, self.steps, 10)})
         self_ns = np.array([self.step(s)[0].sum(axis=1) for s in sample]).reshape(-1, self.ranks)
@@ -114,9 +124,7 @@ class PageJob:
         scale = self.steps / max(1, len(sample))
         lost_s = float((duration_ns - others - comm_ns).sum()) * scale * self.ranks / 1e9
         last = np.bincount(self_ns.argmax(axis=1), minlength=self.ranks)
-        caused = np.array(
-            [wait_ns[self_ns.argmax(axis=1) == r].sum() for r in range(self.ranks)]
-        )
+        caused = np.array([wait_ns[self_ns.argmax(axis=1) == r].sum() for r in range(self.ranks)])
         blamed = np.zeros(self.ranks)
         if flagged:
             blamed[list(self.slow_ranks)] = caused.sum() / len(self.slow_ranks)
@@ -128,7 +136,8 @@ class PageJob:
             "job": {
                 "world_size": self.ranks, "ranks_observed": self.ranks - len(self.missing_ranks),
                 "steps": self.steps, "collectives": self.steps * 6, "name": self.name,
-                "attempt": 1, "state": self.state, "headline": self._headline(verdict, slowdown),
+                "attempt": self.attempt, "state": self.state,
+                "headline": self._headline(verdict, slowdown),
             },
             "verdict": verdict,
             "slowdown": slowdown if verdict != "insufficient_evidence" else None,
@@ -193,7 +202,8 @@ class PageJob:
         since = self.steps - self.slow_from
         return {
             "kind": "straggler", "ranks": list(self.slow_ranks), "nodes": nodes,
-            "cause": "input" if self.slow_phase == "input" else "compute", "phase": self.slow_phase, "first_step": self.slow_from,
+            "cause": "input" if self.slow_phase == "input" else "compute",
+            "phase": self.slow_phase, "first_step": self.slow_from,
             "last_step": self.steps - 1, "slowdown": slowdown,
             "recoverable_ratio": 1 - 1 / slowdown, "wasted_gpu_s": lost_s, "confidence": 0.9999,
             "links": [], "collective": None, "period_steps": None,

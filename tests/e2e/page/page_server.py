@@ -1,6 +1,6 @@
 """A small collector stand-in for the page: the static files and the read API, nothing else.
 
-Run it by hand to look at the page: ``python tests/e2e/page/page_server.py --port 8751``.
+Run it by hand to look at the page: ``python -m tests.e2e.page.page_server --port 8751``.
 """
 
 from __future__ import annotations
@@ -9,15 +9,21 @@ import argparse
 import json
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from page_jobs import PageJob, standard_jobs
+from tests.e2e.page.page_jobs import PageJob, standard_jobs
 
 WEB = Path(__file__).resolve().parents[3] / "service/src/paceline_service/web"
-TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
 EVENTS_ON_CONNECT = 60
 DEFAULT_STEPS = 200
 MAX_STEPS = 5000
@@ -33,7 +39,8 @@ class PageServer(ThreadingHTTPServer):
         self.token = token
         self.streams_refused = False
         self.requests_seen: list[tuple[str, dict[str, str]]] = []
-        self._generation = 0
+        self._changes = 0
+        self._dropped_streams = 0
         self._changed = threading.Condition()
         super().__init__(("127.0.0.1", port), _Handler)
 
@@ -46,20 +53,25 @@ class PageServer(ThreadingHTTPServer):
         """Complete ``steps`` more steps of the job and wake the event streams."""
         with self._changed:
             self.jobs[name].steps += steps
-            self._generation += 1
+            self._changes += 1
             self._changed.notify_all()
 
     def drop_streams(self) -> None:
         """End every open event stream, as a restarting collector does."""
         with self._changed:
-            self._generation = -self._generation - 1
+            self._dropped_streams += 1
             self._changed.notify_all()
 
-    def wait_for_change(self, generation: int, timeout_s: float) -> int:
-        """Return the new generation, or the old one when nothing changed in ``timeout_s``."""
+    @property
+    def changes(self) -> tuple[int, int]:
+        """How often jobs grew, and how often streams were dropped."""
+        return self._changes, self._dropped_streams
+
+    def wait_for_change(self, known: tuple[int, int], timeout_s: float) -> tuple[int, int]:
+        """Return ``changes`` when they differ from ``known``, or after ``timeout_s``."""
         with self._changed:
-            self._changed.wait_for(lambda: self._generation != generation, timeout_s)
-            return self._generation
+            self._changed.wait_for(lambda: self.changes != known, timeout_s)
+            return self.changes
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Stay silent: browsers close connections in the middle of streams all the time."""
@@ -98,8 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._problem(404, "no such job")
         what = parts[3] if len(parts) > 3 else ""
         if what == "events":
-            return self._events(job, query)
-        answers = {
+            return self._events(job)
+        answers: dict[str, Callable[[], dict[str, Any]]] = {
             "": job.detail, "ranks": job.rank_rows, "report": job.report,
             "steps": lambda: _steps(job, query), "incidents": lambda: {"incidents": []},
         }  # fmt: skip
@@ -107,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._problem(404, what)
         return self._json(answers[what]())
 
-    def _events(self, job: PageJob, query: dict[str, str]) -> None:
+    def _events(self, job: PageJob) -> None:
         if self.server.streams_refused:
             return self._problem(503, "streams are off")
         self.send_response(200)
@@ -116,17 +128,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         resumed = self.headers["Last-Event-ID"]
         sent = int(resumed) if resumed else job.steps - EVENTS_ON_CONNECT - 1
-        generation = self.server.wait_for_change(-1 << 40, 0)
+        known = self.server.changes
         while True:
             if job.steps - 1 > sent:
-                self._event("steps", job.columns(sent + 1, job.steps, None, "phases" in query), job)
+                self._event("steps", job.columns(sent + 1, job.steps, None, False), job)
                 sent = job.steps - 1
             self._event("report", job.report(), job)
-            changed = self.server.wait_for_change(generation, 10)
-            if (changed < 0) != (generation < 0):
+            changes = self.server.wait_for_change(known, 10)
+            if changes[1] != known[1]:
                 self.close_connection = True
                 return
-            generation = changed
+            known = changes
 
     def _event(self, kind: str, body: dict[str, Any], job: PageJob) -> None:
         text = f"event: {kind}\nid: {job.steps - 1}\ndata: {json.dumps(body)}\n\n"

@@ -50,7 +50,7 @@ export class StepLoader {
       for (let step = missing.from; step <= missing.to; step += 1) this.#asked.add(`${step}`);
       return { ...missing, limit: most, phases: allPhases ? 1 : null };
     }
-    if (allPhases || ranks.length === 0) return null;
+    if (ranks.length === 0) return null;
     const lacks = (step, rank) => {
       const row = store.get(step);
       return row && row.self[rank] === row.self[rank] && !(row.phases?.[rank * 5] >= 0) && !this.#asked.has(`${step}/${rank}`);

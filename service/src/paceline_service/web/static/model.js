@@ -11,6 +11,8 @@ export const PHASES_FOR_ALL = 64; // up to so many ranks every step comes with i
 export class JobModel {
   #listeners = new Set();
   #stop = new AbortController();
+  #bare = [];
+  #fetching = null;
   report = null;
   detail = null;
   rankRows = [];
@@ -44,7 +46,7 @@ export class JobModel {
     this.store = new StepStore(this.detail.world_size);
     const stream = new LiveStream({
       api: this.api,
-      path: jobPath(this.job, "events", { attempt: this.attempt, phases: this.allPhases ? 1 : null }),
+      path: jobPath(this.job, "events", { attempt: this.attempt }),
       onEvent: (event, data) => this.#onEvent(event, data),
       onState: (state) => this.#setLink(state),
       poll: () => this.#poll(),
@@ -82,13 +84,35 @@ export class JobModel {
   }
 
   #onEvent(event, data) {
-    this.heardAtMs = Date.now();
-    if (event === "report") {
+    const attempt = event === "report" ? data.job.attempt : data.attempt;
+    if (this.attempt === null && attempt !== undefined && attempt > this.detail.attempt) {
+      this.#emit("attempt"); // the job was restarted; the stream has gone on with the new attempt
+    } else if (event === "report") {
       this.report = data;
       this.#emit("report");
     } else if (event === "steps") {
       this.#extendHistory(data);
-      this.addSteps(data);
+      if (this.allPhases && !data.phase_self_ns) this.#addWithPhases(data);
+      else this.addSteps(data);
+    }
+  }
+
+  /** The stream has no phases: of a small job fetch them first, so that no step changes its look. */
+  #addWithPhases(data) {
+    this.#bare.push(data);
+    this.#fetching ??= this.#fetchPhases().finally(() => { this.#fetching = null; });
+  }
+
+  async #fetchPhases() {
+    while (this.#bare.length) {
+      const bare = this.#bare.splice(0);
+      const steps = bare.flatMap((columns) => columns.steps);
+      const query = { from: steps[0], to: steps.at(-1), limit: Math.min(steps.length, HISTORY_STEPS), phases: 1 };
+      try {
+        this.addSteps(await this.get("steps", query));
+      } catch {
+        for (const columns of bare) this.addSteps(columns);
+      }
     }
   }
 
@@ -133,11 +157,11 @@ export class JobModel {
   async #refresh() {
     if (document.hidden) return;
     try {
-      const before = this.detail;
-      this.detail = await this.get("");
-      const newest = (detail) => Math.max(0, ...detail.attempts.map((a) => a.attempt));
-      if (this.attempt === null && newest(this.detail) > newest(before)) return this.#emit("attempt");
+      const detail = await this.get("");
+      if (this.attempt === null && detail.attempt > this.detail.attempt) return this.#emit("attempt");
+      this.detail = detail;
       await this.#refreshRanks();
     } catch { /* the link state says so */ }
+    return undefined;
   }
 }
