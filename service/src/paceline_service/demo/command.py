@@ -135,6 +135,7 @@ def _watch_job(
                 losses=job.losses(),
                 lines=job.lines(),
                 total_steps=options.steps,
+                ranks=RANKS,
             )
 
         if live:

@@ -21,15 +21,18 @@ WINDOW_STEPS = 20
 LANE_CELLS = 56
 HISTORY_CELLS = 76
 PHASE_STYLES = {
-    "input": "magenta",
-    "forward": "bright_cyan",
-    "backward": "blue",
-    "optimizer": "green",
-    "host": "bright_black",
+    "input": "#d16ba5",
+    "forward": "#4cc9f0",
+    "backward": "#4f6df5",
+    "optimizer": "#2a9d8f",
+    "host": "#8d99ae",
 }
-COMM_STYLE, WAIT_STYLE = "yellow", "bright_black"
-RANK_STYLES = ("cyan", "magenta", "yellow", "green", "blue", "bright_red", "white", "bright_cyan")
+"""Readable on dark and on light terminals; rich takes the nearest where there are fewer colours."""
+COMM_STYLE, WAIT_STYLE = "#d9a520", "#7a7f87"
+RANK_STYLES = ("#4cc9f0", "#d16ba5", "#d9a520", "#2a9d8f")
 VERDICT_STYLES = {"healthy": "green", "insufficient_evidence": "bright_black"}
+VERDICT_LINES = 6
+"""A fixed height: what stands below must not jump when the verdict changes."""
 SPARKS = "▁▂▃▄▅▆▇█"
 TAIL_LINES = 3
 
@@ -46,6 +49,7 @@ class View:
     losses: Sequence[LossPoint]
     lines: Sequence[str]
     total_steps: int
+    ranks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +89,9 @@ def verdict_of(report: dict[str, Any] | None) -> str:
 
 def headline_of(report: dict[str, Any] | None) -> str:
     """Return the verdict as one sentence, also while there is none."""
-    return headline(report) if report and report["job"]["steps"] else "Waiting for the first steps"
+    if report is None or not report["job"]["steps"]:
+        return "Nothing is measured yet: torch starts on every rank"
+    return headline(report)
 
 
 def plain_line(view: View) -> str:
@@ -167,7 +173,9 @@ def _title(view: View) -> RenderableType:
     table.add_column()
     table.add_column(justify="right")
     table.add_row(
-        Text.assemble(("Paceline", "bold"), "  4 ranks train a small transformer, DDP over Gloo"),
+        Text.assemble(
+            ("Paceline", "bold"), f"  {view.ranks} ranks train a small transformer, DDP over Gloo"
+        ),
         Text(view.url, style="underline"),
     )
     return table
@@ -176,20 +184,21 @@ def _title(view: View) -> RenderableType:
 def _verdict(view: View) -> RenderableType:
     verdict = verdict_of(view.report)
     style = VERDICT_STYLES.get(verdict, "red")
-    text = Text(headline_of(view.report), style=f"bold {style}" if verdict != "healthy" else style)
+    begun = view.report is not None and view.report["job"]["steps"] > 0
+    text = Text(headline_of(view.report), style=f"bold {style}" if begun else "")
     findings = (view.report or {}).get("findings") or []
-    if findings:
-        for line in findings[0]["evidence"][:2]:
-            text.append(f"\n{line}", style="default not bold")
-    elif view.report:
-        for line in (view.report["data"].get("notes") or ["\u200b"])[:1]:
-            text.append(f"\n{line}", style="default not bold")
+    reasons = findings[0]["evidence"] if findings else []
+    if view.report is not None and begun and not findings:
+        reasons = view.report["data"].get("notes") or []
+    for reason in reasons[:1]:
+        text.append(f"\n{reason}", style="default not bold")
     return Panel(
         text,
         box=box.ROUNDED,
         border_style=style,
-        title=verdict.replace("_", " "),
+        title=verdict.replace("_", " ") if begun else "starting",
         title_align="left",
+        height=VERDICT_LINES,
     )
 
 
@@ -214,7 +223,8 @@ def _lanes(view: View) -> RenderableType:
             Text(f"{lane.last}/{len(recent)}", style=style),
         )
     if not lanes:
-        table.add_row("", Text("torch is starting on every rank", style="dim"), "", "", "")
+        for rank in range(view.ranks):
+            table.add_row(f"{rank:>2}", Text("·" * LANE_CELLS, style="dim"), "", "", "")
     return table
 
 
@@ -234,13 +244,15 @@ def _history(view: View) -> RenderableType:
     table.add_column(justify="right", no_wrap=True)
     steps = view.steps[-HISTORY_CELLS:]
     durations = [step.duration_ns / 1e6 for step in steps]
+    recent = durations[-WINDOW_STEPS:]
+    recent_ms = sum(recent) / max(len(recent), 1)
     ordered = sorted(durations)
     # One long pause must not flatten the rest of the row.
     high = ordered[int(len(ordered) * 0.97)] if ordered else 0.0
     table.add_row(
         "step time",
         Text(sparkline(durations, 0.0, high), style="cyan"),
-        f"{durations[-1]:.0f} ms" if durations else "",
+        f"{recent_ms:.0f} ms" if durations else "",
     )
     last = Text()
     for step in steps:
@@ -264,7 +276,8 @@ def _history(view: View) -> RenderableType:
 
 
 def _tail(view: View) -> RenderableType:
-    lines = [line[:94] for line in view.lines[-TAIL_LINES:]]
+    printed = [line for line in view.lines if not line.startswith("paceline")]
+    lines = [line[:94] for line in printed[-TAIL_LINES:]]
     text = Text("\n".join(lines + [""] * (TAIL_LINES - len(lines))), style="dim")
     return Panel(
         text, box=box.ROUNDED, border_style="bright_black", title="train.py", title_align="left"
