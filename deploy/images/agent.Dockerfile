@@ -18,6 +18,8 @@ ENV PATH=/opt/paceline/bin:$PATH \
     PACELINE_SPOOL_DIR=/var/spool/paceline
 # Rings are private to their user: run the sidecar as the user that the training job runs as.
 USER 10001
-HEALTHCHECK --interval=30s --timeout=10s --start-period=20s CMD ["paceline", "doctor", "--quiet"]
+# Healthy: a sidecar serves the ring directory. A collector that is away is no reason to restart it.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=20s CMD ["python", "-c", \
+  "import os, pathlib, paceline.run.plan as p; raise SystemExit(not p.sidecar_runs(pathlib.Path(os.environ['PACELINE_RUNTIME_DIR'])))"]
 ENTRYPOINT ["paceline"]
 CMD ["sidecar"]

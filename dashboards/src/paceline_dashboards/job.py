@@ -56,7 +56,7 @@ def _answer() -> list[Panel]:
         ),
         stat(
             "Wasted GPU-seconds",
-            "What the slow ranks have cost all others since the job began.",
+            "Time that ranks have waited for others since the job began, whoever caused it.",
             query(queries.WASTED),
             GridPos(h=4, w=4, x=4, y=5),
             unit="s",
@@ -141,7 +141,7 @@ def _steps() -> list[Panel]:
         ),
         lines(
             "Wasted GPU-seconds by rank",
-            "Cost of each rank to all others since the job began.",
+            "Time that others have waited since the job began, blamed on the rank that caused it.",
             [query(queries.WASTED_BY_RANK, "rank {{rank}}")],
             GridPos(h=8, w=8, x=16, y=29),
             unit="s",
