@@ -74,7 +74,7 @@ class Follower:
         self._groups: dict[int, GroupFacts] = {}
         self._info: dict[str, str] = {}
         self._meta_corrupt = 0
-        self._last_chunk_s = float("-inf")
+        self._last_chunk_s = -HEARTBEAT_S
         self._last_alive_check_s = float("-inf")
         self._gone = ""
 
@@ -117,10 +117,11 @@ class Follower:
 
     def due(self, now_s: float) -> bool:
         """Whether a chunk is to be made now."""
-        waited_s = now_s - self._last_chunk_s
         if self.ended or len(self._rows) >= FLUSH_RECORDS:
             return True
-        return waited_s >= (FLUSH_S if self._rows else HEARTBEAT_S)
+        # At the same moments for every ring, so that one POST carries them all.
+        period_s = FLUSH_S if self._rows else HEARTBEAT_S
+        return now_s // period_s != self._last_chunk_s // period_s
 
     def chunk(self) -> Chunk:
         """Return everything read and not yet taken; ``taken`` removes it."""

@@ -47,6 +47,7 @@ class CollectorSink:
         self._spool = spool
         self._sender = sender
         self._told: dict[str, dict[str, str]] = {}
+        self._written = False
         self._sender.start()
 
     def progress(self, identity: RingIdentity) -> Progress:
@@ -69,7 +70,7 @@ class CollectorSink:
         if stored:
             progress.count("unencodable", len(refused))
             self._told[chunk.incarnation] = chunk.info
-            self._sender.wake()
+            self._written = True
         return stored
 
     def forget(self, incarnation: str) -> None:
@@ -83,8 +84,11 @@ class CollectorSink:
             self._spool.forget(incarnation)
 
     def settle(self) -> None:
-        """Count what the collector refused."""
+        """Count what the collector refused; send what this round gave, all at once."""
         self._spool.settle()
+        if self._written:
+            self._written = False
+            self._sender.wake()
 
     def hurry(self) -> None:
         """End pauses of the sender."""
