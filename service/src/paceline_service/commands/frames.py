@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from paceline import __version__
 from paceline.clock import wall_ns
 from paceline.ranks import format_ranks
-from paceline.vocabulary import Flag, RecordKind
+from paceline.vocabulary import RecordKind
 from paceline.wire.codec import encode_frame, encode_rows
-from paceline.wire.frames import MAX_RECORDS_PER_FRAME, Frame, GroupDef, Pending
+from paceline.wire.frames import MAX_RECORDS_PER_FRAME, Frame, GroupDef
 from paceline_service.analysis.records import COLUMNS, Records
 from paceline_service.importers.faults import HARMLESS
 from paceline_service.importers.log import EventLog
@@ -20,8 +20,6 @@ from paceline_service.importers.log import EventLog
 PRODUCER = f"paceline-replay {__version__}"
 ROWS_PER_FRAME = MAX_RECORDS_PER_FRAME // 4
 _MAX_NAME = 128
-_END = COLUMNS.index("end_ns")
-_FLAGS = COLUMNS.index("flags")
 _GROUP = COLUMNS.index("group")
 
 
@@ -34,7 +32,6 @@ class _Sender:
     frame_seq: int = 0
     step: int = 0
     local_of_group: dict[int, int] = field(default_factory=dict)
-    pending: list[Pending] = field(default_factory=list)
 
 
 class ReplayFrames:
@@ -65,7 +62,7 @@ class ReplayFrames:
             yield self._frame(records.rank, rows[start : start + ROWS_PER_FRAME])
 
     def last_of(self, rank: int) -> bytes:
-        """Return the frame that tells how a rank ended, what it lost and what is pending."""
+        """Return the frame that tells how a rank ended and what was lost of it."""
         # A log that does not tell how a rank ended ends, and so does the rank.
         ended = self._log.ended.get(rank) or "closed"
         dropped = dict(self._log.dropped.get(rank, {}))
@@ -83,20 +80,14 @@ class ReplayFrames:
         dropped: dict[str, int] | None = None,
     ) -> bytes:
         sender, log = self._senders[rank], self._log
-        kept = []
-        used: dict[int, int] = {pending.group: -1 for pending in sender.pending} if ended else {}
-        by_local = {local: index for index, local in sender.local_of_group.items()}
+        local_rows = []
+        used: dict[int, int] = {}
         for row in rows:
             if row[0] == RecordKind.COLLECTIVE:
-                index = row[_GROUP]
-                local = sender.local_of_group.setdefault(index, len(sender.local_of_group))
-                by_local[local] = index
-                used[local] = index
+                local = sender.local_of_group.setdefault(row[_GROUP], len(sender.local_of_group))
+                used[local] = row[_GROUP]
                 row = (*row[:_GROUP], local, *row[_GROUP + 1 :])
-                if not row[_END] and not row[_FLAGS] & Flag.NOT_WAITED:
-                    sender.pending.append(Pending(row[1], local, *row[3:8]))
-                    continue
-            kept.append(row)
+            local_rows.append(row)
         frame = Frame(
             job=self.job,
             run_id=self.run_id,
@@ -107,15 +98,14 @@ class ReplayFrames:
             frame_seq=sender.frame_seq,
             node=log.nodes.get(rank, ""),
             producer=PRODUCER,
-            count=len(kept),
-            columns=encode_rows(kept),
-            groups=[self._definition(local, by_local[local]) for local in sorted(used)],
+            count=len(rows),
+            columns=encode_rows(local_rows),
+            groups=[self._definition(local, index) for local, index in sorted(used.items())],
             clock_domain=log.clock_domains.get(rank, ""),
             anchor_mono_ns=sender.anchor[0],
             anchor_wall_ns=sender.anchor[1],
             sent_wall_ns=wall_ns(),
             step=sender.step,
-            pending=list(sender.pending),
             dropped=dropped or {},
             ended=ended,
             info=log.info,

@@ -7,7 +7,9 @@ from urllib.parse import quote
 
 import typer
 
-DEFAULT_URL = "http://127.0.0.1:8750"
+from paceline_service.client import DEFAULT_URL
+
+__all__ = ["DEFAULT_URL", "AttemptOption", "JobArgument", "UrlOption", "job_path"]
 UrlOption = Annotated[
     str, typer.Option("--url", envvar="PACELINE_URL", metavar="URL", help="The collector.")
 ]

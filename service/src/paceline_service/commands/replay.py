@@ -13,7 +13,7 @@ import typer
 from paceline.clock import mono_ns, wall_ns
 from paceline.errors import InputError, TransportError
 from paceline_service.analysis.records import Records
-from paceline_service.client import Client
+from paceline_service.client import Client, ProblemError
 from paceline_service.commands.frames import ReplayFrames, job_name
 from paceline_service.commands.remote import DEFAULT_URL, UrlOption
 from paceline_service.commands.run import run_command, warn
@@ -23,7 +23,11 @@ from paceline_service.importers.log import EventLog
 
 MAX_BODY_BYTES = 1 << 20
 """Frames are gathered into one request up to here; the collector takes 8 MiB."""
+STEPS_PER_ROUND = 16
+"""No rank is sent further ahead of the others; the analysis does not wait for those far behind."""
 _POLL_S = 0.2
+_PAUSE_S = 1.0
+_RETRIED = frozenset({429, 503})
 
 
 def main(argv: Sequence[str]) -> int:
@@ -56,8 +60,7 @@ def _replay(
         raise InputError(f"--speed {speed} is not above 0; leave it out to send at once")
     if job is not None and job_name(job) != job:
         raise InputError(f"--job {job!r} is no name; use up to 128 of A-Z a-z 0-9 . _ -")
-    client = Client(url)
-    with read_event_log(paths) as log:
+    with Client(url) as client, read_event_log(paths) as log:
         for note in log.faults.notes():
             warn(f"paceline replay: {note}")
         if not log.ranks:
@@ -66,15 +69,15 @@ def _replay(
         took_ns = _duration_ns(log) / speed if speed else 0
         frames = ReplayFrames(log, job=name, end_wall_ns=wall_ns() + int(took_ns))
         for body in _bodies(log, frames, speed):
-            _post(client, body)
-    return _tell(client, url, frames, timeout_s)
+            _post(client, body, timeout_s)
+        return _tell(client, frames, timeout_s)
 
 
 def _bodies(log: EventLog, frames: ReplayFrames, speed: float | None) -> Iterator[bytes]:
     """Yield request bodies in the order of the job, at its pace when ``speed`` is given."""
     begun_ns = mono_ns()
     body = bytearray()
-    for records in log.rounds(max_steps=None if speed is None else 1):
+    for records in log.rounds(max_steps=STEPS_PER_ROUND if speed is None else 1):
         if speed is not None:
             due_ns = begun_ns + int(_reached_ns(log, records) / speed)
             time.sleep(max(0, due_ns - mono_ns()) / 1e9)
@@ -107,32 +110,43 @@ def _duration_ns(log: EventLog) -> int:
     return max(last_ns - first_ns for first_ns, last_ns in log.extents.values())
 
 
-def _post(client: Client, body: bytes) -> None:
-    answer = client.post_frames(body)
-    rejected = answer.get("rejected") or []
-    if rejected:
-        raise TransportError(f"the collector refused {len(rejected)} frames: {rejected[0]}")
+def _post(client: Client, body: bytes, timeout_s: float) -> None:
+    """Send one body; wait and send again while the collector is overloaded or its store is not up.
 
-
-def _tell(client: Client, url: str, frames: ReplayFrames, timeout_s: float) -> int:
-    """Wait until the collector has analysed the attempt, then print where it is and its verdict."""
-    page = f"{url.rstrip('/')}/#/jobs/{quote(frames.job)}"
+    Raises:
+        TransportError: it refused frames, or is away for longer than ``timeout_s``.
+    """
     deadline_ns = mono_ns() + int(timeout_s * 1e9)
-    path = f"/v1/jobs/{quote(frames.job)}"
     while True:
-        attempts = client.get_json(path)["attempts"]
+        try:
+            rejected = client.post_frames(body)["rejected"]
+            break
+        except ProblemError as error:
+            if error.status not in _RETRIED or mono_ns() > deadline_ns:
+                raise
+            time.sleep(error.retry_after_s or _PAUSE_S)
+    if rejected:
+        raise TransportError(f"the collector refused frames: {rejected[0]['reason']}")
+
+
+def _tell(client: Client, frames: ReplayFrames, timeout_s: float) -> int:
+    """Wait until the collector has analysed the attempt, then print where it is and its verdict."""
+    name = quote(frames.job, safe="")
+    deadline_ns = mono_ns() + int(timeout_s * 1e9)
+    while True:
+        attempts = client.get_json(f"/v1/jobs/{name}")["attempts"]
         mine = next((a for a in attempts if a["run_id"] == frames.run_id), None)
         if mine is not None and mine["state"] == "ended":
             break
         if mono_ns() > deadline_ns:
             raise TransportError(
-                f"all frames were accepted, but {page} is not analysed after {timeout_s:g} s; "
-                "look there later, or raise --timeout"
+                f"all frames were accepted, but {frames.job} is not analysed after {timeout_s:g} "
+                "s; ask for its report later, or raise --timeout"
             )
         time.sleep(_POLL_S)
-    report = client.get_json(f"{path}/report?attempt={mine['attempt']}")
-    print(f"{frames.job}, attempt {mine['attempt']}: {page}")
-    print(headline(report) + ".")
+    ordinal = mine["attempt"]
+    print(f"{frames.job}, attempt {ordinal}: {client.url}/#/jobs/{name}?attempt={ordinal}")
+    print(headline(client.report(frames.job, ordinal)) + ".")
     return 0
 
 

@@ -10,13 +10,7 @@ import typer
 
 from paceline_service.client import Client
 from paceline_service.commands.output import Format, write_report
-from paceline_service.commands.remote import (
-    DEFAULT_URL,
-    AttemptOption,
-    JobArgument,
-    UrlOption,
-    job_path,
-)
+from paceline_service.commands.remote import DEFAULT_URL, AttemptOption, JobArgument, UrlOption
 from paceline_service.commands.run import run_command
 
 
@@ -40,6 +34,5 @@ def _report(
 
     Exit status: 0 when the report was written, whatever it says, 2 when not.
     """
-    report = Client(url).get_json(job_path(job, "report", attempt))
-    write_report(report, form, output)
+    write_report(Client(url).report(job, attempt), form, output)
     return 0
