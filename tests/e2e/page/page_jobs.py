@@ -204,7 +204,7 @@ class PageJob:
             "kind": "straggler", "ranks": list(self.slow_ranks), "nodes": nodes,
             "cause": "input" if self.slow_phase == "input" else "compute",
             "phase": self.slow_phase, "first_step": self.slow_from,
-            "last_step": self.steps - 1, "slowdown": slowdown,
+            "last_step": self.steps - 1, "slowdown": 1 + excess_ms / BASE_PHASE_MS.sum(),
             "recoverable_ratio": 1 - 1 / slowdown, "wasted_gpu_s": lost_s, "confidence": 0.9999,
             "links": [], "collective": None, "period_steps": None,
             "evidence": [
@@ -212,7 +212,7 @@ class PageJob:
                 f"its {self.slow_phase} takes {excess_ms:.1f} ms longer than its peers' median",
                 "the other phases and every other rank are within 2 % of the median",
             ],
-            "action": self.action or f"scontrol update nodename={nodes[0]} state=drain reason=slow",
+            "action": self.action or f"scontrol update nodename={nodes[0]} state=drain reason=straggler",
         }  # fmt: skip
 
 

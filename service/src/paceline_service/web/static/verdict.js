@@ -66,10 +66,10 @@ class FindingView {
     this.facts = h("p", { class: "facts" });
     this.action = h("pre", { class: "command", tabindex: 0 });
     this.element = h("article", { class: main ? "finding main" : "finding" },
-      h("div", { class: "answer" }, icon(name), h("div", {}, this.kind, this.title, this.lead, this.facts)),
+      h("div", { class: "answer" }, icon(name), h("div", {}, this.kind, this.title, this.lead, this.facts,
+        finding.action ? h("div", { class: "next" }, h("h3", {}, "Next"), h("div", { class: "order" }, this.action, copyButton(this.action))) : null)),
       h("div", { class: "why" },
-        this.evidence.length ? [h("h3", {}, "Evidence"), h("ul", { class: "evidence" }, this.evidence)] : null,
-        finding.action ? [h("h3", {}, "Next"), h("div", { class: "next" }, this.action, copyButton(this.action))] : null));
+        this.evidence.length ? [h("h3", {}, "Evidence"), h("ul", { class: "evidence" }, this.evidence)] : null));
   }
 
   update(finding, report) {

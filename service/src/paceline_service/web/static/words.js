@@ -82,17 +82,18 @@ export function title(finding) {
 /** What the finding costs everyone, as sentences. */
 export function cost(finding, worldSize) {
   const out = [];
-  if (finding.slowdown > 1) {
-    const others = finding.kind === "straggler" && worldSize > finding.ranks.length;
-    const rest = count(worldSize - finding.ranks.length);
-    out.push(`Every step takes ${times(finding.slowdown)} as long${others ? `, and ${rest} other ranks wait` : ""}.`);
+  const { ranks = [], recoverable_ratio: back } = finding;
+  const since = finding.first_step === null ? "" : ` since step ${count(finding.first_step)}`;
+  const others = worldSize - ranks.length;
+  const waiting = finding.kind === "straggler" && others > 0
+    ? ` and ${others === 1 ? "the other rank waits" : `${count(others)} other ranks wait`}` : "";
+  if (finding.kind === "straggler" && finding.slowdown > 1) {
+    out.push(`${ranks.length > 1 ? "They need" : "It needs"} ${times(finding.slowdown)} the time of ${ranks.length > 1 ? "their" : "its"} peers.`);
   }
+  if (back > 0 && back < 1) out.push(`Every step${since} takes ${times(1 / (1 - back))} as long${waiting}.`);
   if (finding.wasted_gpu_s > 0) {
-    const since = finding.first_step === null ? "" : ` since step ${count(finding.first_step)}`;
-    out.push(`It has cost ${gpuTime(finding.wasted_gpu_s)}${since}.`);
-  }
-  if (finding.recoverable_ratio > 0) {
-    out.push(`Without it the job would save ${percent(finding.recoverable_ratio)} of its time.`);
+    const saves = back > 0 ? `; without it these steps would be ${percent(back)} shorter` : "";
+    out.push(`Cost so far: ${gpuTime(finding.wasted_gpu_s)}${saves}.`);
   }
   return out.join(" ");
 }
@@ -103,7 +104,7 @@ export function quiet(report) {
   if (report.verdict === "healthy") {
     return {
       title: "Healthy: no rank sets the pace",
-      text: `${count(steps)} steps of ${count(size)} ranks. The last arriver changes as chance would have it.`,
+      text: `${count(steps)} steps of ${count(size)} ranks, which wait ${percent(report.idle_ratio)} of their time. Who arrives last is chance.`,
     };
   }
   if (report.verdict === "insufficient_evidence") {
