@@ -7,48 +7,48 @@ from collections.abc import Sequence
 
 def serve(argv: Sequence[str]) -> int:
     """Run the collector."""
-    from paceline_service import serve as verb
+    from paceline_service.serve import main
 
-    return verb.main(argv)
+    return main(argv)
 
 
 def demo(argv: Sequence[str]) -> int:
     """Train a small job, slow one of its ranks, and name it."""
-    from paceline_service.demo import command as verb
+    from paceline_service.demo.command import main
 
-    return verb.main(argv)
+    return main(argv)
 
 
 def analyze(argv: Sequence[str]) -> int:
     """Analyse event logs offline."""
-    from paceline_service.commands import analyze as verb
+    from paceline_service.commands.analyze import main
 
-    return verb.main(argv)
+    return main(argv)
 
 
 def replay(argv: Sequence[str]) -> int:
     """Send event logs to a collector."""
-    from paceline_service.commands import replay as verb
+    from paceline_service.commands.replay import main
 
-    return verb.main(argv)
+    return main(argv)
 
 
 def export(argv: Sequence[str]) -> int:
     """Write a job of a collector as an event log."""
-    from paceline_service.commands import export as verb
+    from paceline_service.commands.export import main
 
-    return verb.main(argv)
+    return main(argv)
 
 
 def report(argv: Sequence[str]) -> int:
     """Print the report on a job of a collector."""
-    from paceline_service.commands import report as verb
+    from paceline_service.commands.report import main
 
-    return verb.main(argv)
+    return main(argv)
 
 
 def bench(argv: Sequence[str]) -> int:
     """Measure what Paceline costs."""
-    from paceline_service.bench import command as verb
+    from paceline_service.bench.command import main
 
-    return verb.main(argv)
+    return main(argv)

@@ -199,8 +199,31 @@ def test_memory_stays_bounded_however_long_the_log_is(tmp_path: Path) -> None:
         assert max(len(part) for records in log.rounds() for part in records) < 2_500
 
 
-def test_files_of_two_attempts_are_not_mixed(tmp_path: Path) -> None:
+def test_of_a_directory_with_all_attempts_of_a_run_the_latest_is_read(tmp_path: Path) -> None:
     for attempt in (0, 1):
-        write(tmp_path / f"{attempt}.ndjson", [header(attempt=attempt), all_reduce(0, 0)])
+        lines = [header(run_id="r", attempt=attempt), all_reduce(0, attempt)]
+        write(tmp_path / f"{attempt}.ndjson", lines)
+    with read_event_log([tmp_path]) as log:
+        assert log.attempt == 1
+        assert log.faults.counts == {"skipped_file": 1}
+        assert not log.faults.lossy
+
+
+def test_files_of_two_attempts_or_runs_are_not_mixed(tmp_path: Path) -> None:
+    first = write(tmp_path / "0.ndjson", [header(run_id="r"), all_reduce(0, 0)])
+    second = write(tmp_path / "1.ndjson", [header(run_id="r", attempt=1), all_reduce(0, 0)])
     with pytest.raises(InputError, match=r"1\.ndjson:1: attempt is 1, but 0 in .*0\.ndjson:1"):
+        read_event_log([first, second])
+    write(second, [header(run_id="q"), all_reduce(0, 0)])
+    with pytest.raises(InputError, match="run_id is 'q', but 'r'"):
         read_event_log([tmp_path])
+
+
+def test_losses_are_cumulative_in_a_file_and_summed_over_the_files_of_a_rank(
+    tmp_path: Path,
+) -> None:
+    for name, counts in (("a", (1, 5)), ("b", (7,))):
+        ends = [{"rank": 0, "ended": None, "dropped": {"overrun": count}} for count in counts]
+        write(tmp_path / f"{name}.ndjson", [header(), *ends])
+    with read_event_log([tmp_path]) as log:
+        assert log.dropped == {0: {"overrun": 12}}

@@ -67,7 +67,7 @@ class _Reader:
         self._indexes: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._members: list[frozenset[int]] = []
         self._first_header = ""
-        self._lines = 0
+        self._dropped: dict[tuple[int, int], Mapping[str, int]] = {}
         self._rows = 0
 
     def read(self) -> EventLog:
@@ -82,7 +82,6 @@ class _Reader:
         groups: dict[str, int] = {}
         written_by_paceline = False
         for number, value in read_objects(source.path, self._faults):
-            self._lines += 1
             try:
                 line = parse_line(value)
             except InputError as error:
@@ -100,7 +99,7 @@ class _Reader:
                 self._faults.add("unknown_line", source.path, number, message)
             else:
                 self._check_rank(source.path, number, line.rank)
-                self._take_fact(line)
+                self._take_fact(line, source)
 
     def _take_header(
         self, path: Path, number: int, header: LogHeader, groups: dict[str, int]
@@ -191,11 +190,16 @@ class _Reader:
                 f"0 to {self.log.world_size - 1} ({self._first_header}); correct the header"
             )
 
-    def _take_fact(self, line: LogTelemetry | LogRank) -> None:
+    def _take_fact(self, line: LogTelemetry | LogRank, source: Input) -> None:
         log = self.log
         if isinstance(line, LogRank):
             log.ended[line.rank] = line.ended or log.ended.get(line.rank, "")
-            log.dropped.setdefault(line.rank, {}).update(line.dropped)
+            # Cumulative within a file; a rank of several files lost the sum.
+            before = self._dropped.get((line.rank, source.number), {})
+            self._dropped[line.rank, source.number] = line.dropped
+            total = log.dropped.setdefault(line.rank, {})
+            for reason, count in line.dropped.items():
+                total[reason] = total.get(reason, 0) + count - before.get(reason, 0)
         elif len(log.telemetry) < MAX_TELEMETRY:
             log.telemetry.append(line)
         else:

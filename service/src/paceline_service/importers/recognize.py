@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import InputError
 from paceline.event_log import SCHEMA
@@ -57,12 +58,14 @@ def _in_directory(directory: Path, faults: Faults) -> list[Path]:
     logs = []
     problems = []
     for path in files:
+        header: object = None
         try:
-            problem = _problem(first_object(path))
+            header = first_object(path)
+            problem = _problem(header)
         except InputError as error:
             problem = str(error).removeprefix(f"{path}:1: ")
-        if not problem:
-            logs.append(path)
+        if not problem and isinstance(header, dict):
+            logs.append((path, header))
         elif path.name.endswith(_LOG_SUFFIXES):
             problems.append(f"{path}:1: {problem}")
             faults.add("unusable_file", path, 1, problem)
@@ -74,7 +77,21 @@ def _in_directory(directory: Path, faults: Faults) -> list[Path]:
             f"{directory} holds no event log among {len(files)} files{first}; give the directory "
             "that the per-rank files are directly in"
         )
-    return logs
+    return _latest_attempt(logs, faults)
+
+
+def _latest_attempt(logs: list[tuple[Path, dict[str, Any]]], faults: Faults) -> list[Path]:
+    """Leave out the attempts before the last where a directory keeps all of one run."""
+    runs = {(header.get("job"), header.get("run_id")) for _, header in logs}
+    numbers = [header.get("attempt", 0) for _, header in logs]
+    if len(runs) > 1 or not all(type(number) is int for number in numbers):
+        return [path for path, _ in logs]  # the importer tells what does not fit together
+    latest = max(numbers)
+    for (path, _), number in zip(logs, numbers, strict=True):
+        if number != latest:
+            message = f"left out: of attempt {number}; the latest here, {latest}, is read"
+            faults.add("skipped_file", path, 1, message)
+    return [path for (path, _), number in zip(logs, numbers, strict=True) if number == latest]
 
 
 def _problem(header: object) -> str:
