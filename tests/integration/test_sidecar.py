@@ -107,7 +107,7 @@ def test_rings_of_writers_that_died_before_the_sidecar_started_are_read(
     killed.kill()
     killed.wait()
     with FakeCollector() as collector:
-        assert processes.sidecar("--url", collector.url, "--exit-when-idle").wait(15) == 0
+        assert processes.sidecar("--url", collector.url, "--drain").wait(15) == 0
     assert collector.got.sequences(0) == list(range(700))
     assert collector.got.sequences(1) == list(range(300))
     assert sorted(collector.got.ended()) == ["closed", "killed"]
@@ -141,12 +141,37 @@ def test_what_sigterm_could_not_send_is_sent_by_the_next_sidecar(processes: Proc
     sidecar.terminate()
     assert sidecar.wait(5) == 0
     with FakeCollector(unreachable.port) as collector:
-        sidecar = processes.sidecar("--url", collector.url)
-        wait_until(lambda: collector.got.ended() == ["closed"])
-        sidecar.send_signal(signal.SIGINT)
-        assert sidecar.wait(5) == 0
+        assert processes.sidecar("--url", collector.url, "--drain").wait(10) == 0
     assert collector.got.sequences() == list(range(900))
     assert list((processes.runtime_dir / "spool").glob("*.seg")) == []
+
+
+def test_left_over_rings_do_not_end_a_sidecar_that_waits_for_its_job(
+    processes: Processes,
+) -> None:
+    left_over = processes.writer(total=30)
+    assert left_over.wait(10) == 0
+    time.sleep(1.1)
+    with FakeCollector() as collector:
+        sidecar = processes.sidecar("--url", collector.url, "--exit-when-idle")
+        wait_until(lambda: collector.got.ended() == ["closed"])
+        time.sleep(1.3)
+        assert sidecar.poll() is None
+        processes.writer(total=40)
+        assert sidecar.wait(10) == 0
+    assert len(collector.got.ended()) == 2
+
+
+def test_interrupt_ends_it_like_sigterm(processes: Processes) -> None:
+    with FakeCollector() as collector:
+        sidecar = processes.sidecar("--url", collector.url)
+        writer = processes.writer(total=100, end="hang")
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        wait_until(lambda: len(collector.got.frames) > 0)
+        sidecar.send_signal(signal.SIGINT)
+        assert sidecar.wait(5) == 0
+    assert collector.got.sequences() == list(range(100))
 
 
 def test_busy_collector_is_left_alone_for_as_long_as_it_asks(processes: Processes) -> None:
@@ -192,7 +217,7 @@ def test_ring_that_is_overwritten_faster_than_it_is_read_is_counted(processes: P
     with FakeCollector() as collector:
         writer = processes.writer(total=5000, capacity=256)
         assert writer.wait(10) == 0
-        assert processes.sidecar("--url", collector.url, "--exit-when-idle").wait(15) == 0
+        assert processes.sidecar("--url", collector.url, "--drain").wait(15) == 0
     arrived = collector.got.sequences()
     assert arrived == list(range(5000 - 255, 5000))
     assert collector.got.dropped() == {"ring_overwritten": 5000 - 255}

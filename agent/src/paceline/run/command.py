@@ -157,7 +157,7 @@ class _Launch:
         else:
             _say(
                 f"the collector at {self._url} did not take everything; the rest is kept. Send it "
-                f"with: paceline sidecar --exit-when-idle --url {self._url} "
+                f"with: paceline sidecar --drain --url {self._url} "
                 f"--runtime-dir {plan.runtime_dir}"
             )
         if plan.owns_runtime_dir and (drained or self._embedded):

@@ -25,6 +25,8 @@ class DirectoryLock:
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.stat(self.path).st_ino != os.fstat(fd).st_ino:
+                raise OSError("its last holder removed the file")
         except OSError:
             os.close(fd)
             return False

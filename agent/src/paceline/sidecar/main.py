@@ -85,8 +85,9 @@ def _follow(options: Options, node: Node, sink: Sink, stop: threading.Event) -> 
         if node.rings_followed or not sink.drained():
             busy_until_s = now_s
         # Without the process that started it, nobody will bring the first ring.
-        awaited = not node.rings_seen and os.getppid() == parent
-        if options.exit_when_idle and not awaited and now_s - busy_until_s >= IDLE_GRACE_S:
+        awaited = not node.job_seen and os.getppid() == parent
+        may_end = (options.exit_when_idle and not awaited) or options.drain
+        if may_end and now_s - busy_until_s >= IDLE_GRACE_S:
             return False
         stop.wait(options.interval_s)
     return True

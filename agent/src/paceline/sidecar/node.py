@@ -7,6 +7,7 @@ import logging
 import socket
 from pathlib import Path
 
+from paceline.clock import wall_ns
 from paceline.errors import RingError
 from paceline.ring import RingReader
 from paceline.sidecar.discovery import Discovery
@@ -14,6 +15,8 @@ from paceline.sidecar.follow import Follower
 from paceline.sidecar.sinks import Sink
 
 _log = logging.getLogger("paceline.sidecar")
+_START_SLACK_NS = 1_000_000_000
+"""A ring this much older than the sidecar may be of the job that it was started for."""
 
 
 class Node:
@@ -25,7 +28,9 @@ class Node:
         self._discovery = Discovery(directory)
         self._followers: list[Follower] = []
         self._first_round = True
-        self.rings_seen = 0
+        self._began_wall_ns = wall_ns()
+        self.job_seen = False
+        """Whether a ring was found that is no left-over of an earlier run."""
 
     @property
     def rings_followed(self) -> int:
@@ -53,8 +58,9 @@ class Node:
         self._followers = []
 
     def _begin(self, reader: RingReader) -> None:
-        self.rings_seen += 1
         identity = reader.identity
+        fresh = identity.created_wall_ns > self._began_wall_ns - _START_SLACK_NS
+        self.job_seen = self.job_seen or fresh or reader.writer_alive()
         progress = self._sink.progress(identity)
         if progress.ended:  # stored to its end before the last sidecar could remove it
             self._remove(reader.path, identity.incarnation.hex())

@@ -31,6 +31,9 @@ class Options:
     node: str
     """Name of this node; empty: what the rings say."""
     exit_when_idle: bool
+    """Exit when the last rank of a job has ended; wait for a first one before."""
+    drain: bool
+    """Exit when nothing is left to read or send; wait for nothing else."""
     interval_s: float
     spool_bytes: int
     drain_s: float
@@ -66,6 +69,7 @@ def read_options(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         events_dir=given.events_dir,
         node=given.node,
         exit_when_idle=given.exit_when_idle,
+        drain=given.drain,
         interval_s=given.interval_s,
         spool_bytes=given.spool_bytes,
         drain_s=given.drain_s,
@@ -76,6 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``paceline sidecar``."""
     parser = argparse.ArgumentParser(
         prog="paceline sidecar",
+        allow_abbrev=False,
         description="Reads the rings of this node and sends them to the collector.",
         epilog="The token is read from PACELINE_TOKEN; there is no argument for it.",
     )
@@ -89,6 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--interval-s", type=float, default=0.25, help="how often rings are read")
     add("--drain-s", type=float, default=5.0, help="how long SIGTERM waits for the collector")
     add("--exit-when-idle", action="store_true", help="exit when the last rank has ended")
+    add("--drain", action="store_true", help="send what earlier runs left, then exit")
     return parser
 
 

@@ -182,8 +182,11 @@ class Spool:
             if nothing_left:
                 for number in list(self._sizes):
                     self._remove(number)
+                for name in ("ack", self._owner.path.name):
+                    with contextlib.suppress(OSError):
+                        os.unlink(self._directory / name)
                 with contextlib.suppress(OSError):
-                    os.unlink(self._directory / "ack")
+                    os.rmdir(self._directory)
             self._owner.release()
 
     def _write(self, entry: bytes) -> bool:
