@@ -161,8 +161,10 @@ def _watch_job(
     finally:
         job.close()
     if feed.report is None:
-        said = "\n".join(job.lines()[-20:])
-        raise TransportError(f"the collector has no report about the job; it said:\n{said}")
+        said = "\n".join(job.lines()[-5:])
+        raise TransportError(
+            f"the collector gave no report about the job ({feed.problem}); the job said:\n{said}"
+        )
     return feed.report
 
 

@@ -34,6 +34,8 @@ class Feed:
         self.steps: list[Step] = []
         self.phases: list[str] = []
         self.report: dict[str, Any] | None = None
+        self.problem = ""
+        """What the last request met; empty when it was answered."""
 
     def poll(self) -> None:
         """Read what is new; a collector that does not know the job yet is no error."""
@@ -55,10 +57,15 @@ class Feed:
         try:
             with urllib.request.urlopen(self._address + path, timeout=REQUEST_TIMEOUT_S) as answer:
                 body: dict[str, Any] = json.load(answer)
-                return body
-        except (urllib.error.URLError, OSError, http.client.HTTPException, ValueError):
-            # The next poll asks again; what stays missing shows in the final report.
-            return None
+        except urllib.error.HTTPError as error:
+            self.problem = f"status {error.code}: {error.read(500).decode(errors='replace')}"
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            # The next poll asks again; what stays missing is told at the end.
+            self.problem = str(error)
+        else:
+            self.problem = ""
+            return body
+        return None
 
 
 def read_steps(columns: dict[str, Any]) -> list[Step]:
