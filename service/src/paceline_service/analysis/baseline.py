@@ -10,19 +10,22 @@ from paceline_service.analysis.records import FloatArray
 from paceline_service.analysis.scores import spread
 
 MAX_AUTOCORRELATION = 0.9
+HEALTHY_SPREAD = 0.017
+"""Persistent differences of healthy ranks: 0.2-1.7 % on real clusters (DETECTION section 4)."""
 MEDIAN_ERROR = 1.2533
 """Standard error of a median over that of a mean, sqrt(pi / 2), for normal values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """Learned once and then frozen: offsets that kept learning would absorb a creeping fault.
+    """What was learned from the first steps of a job.
 
     Attributes:
-        offset: (R,) median score of each rank, log units; 0 where unknown.
+        offset: (R,) persistent score of each rank, log units, shrunk towards none at all as
+            far as it is uncertain; 0 where unknown.
         jitter: residual standard deviation, log units, pooled over the ranks.
         autocorrelation: lag-1, pooled; 0 when there is none.
-        offset_error: standard error of an offset: a median of that many correlated values.
+        offset_error: standard deviation of what is still unknown of an offset.
     """
 
     offset: FloatArray
@@ -34,11 +37,14 @@ class Baseline:
 def learn_baseline(scores_TR: FloatArray) -> Baseline:
     """Learn from T steps of R scores (NaN absent).
 
+    Healthy ranks differ by little (``HEALTHY_SPREAD``, or what their medians show beyond
+    chance), so a median that jitter makes uncertain is mostly jitter: the offset is the
+    posterior mean under a normal prior, its error the posterior standard deviation.
     The autocorrelation is the pooled Pearson correlation of residuals one step apart,
     clipped to [0, MAX_AUTOCORRELATION]; it whitens the evidence.
     """
-    offset = median_by_rank(scores_TR)
-    residual = scores_TR - offset
+    median = median_by_rank(scores_TR)
+    residual = scores_TR - median
     flat = residual[~np.isnan(residual)]
     jitter = spread(flat)
     limit = 4 * jitter if jitter > 0 else np.inf
@@ -49,11 +55,14 @@ def learn_baseline(scores_TR: FloatArray) -> Baseline:
     if both.sum() >= 8 and before[both].std() > 0 and after[both].std() > 0:
         autocorrelation = float(np.corrcoef(before[both], after[both])[0, 1])
     autocorrelation = float(np.clip(autocorrelation, 0.0, MAX_AUTOCORRELATION))
+    error = max(median_error(jitter, len(scores_TR), autocorrelation), 1e-9)
+    beyond_error = max(spread(median) ** 2 - error**2, 0.0)
+    healthy = max(HEALTHY_SPREAD**2, beyond_error)
     return Baseline(
-        offset=offset,
+        offset=median * healthy / (healthy + error**2),
         jitter=jitter,
         autocorrelation=autocorrelation,
-        offset_error=median_error(jitter, len(scores_TR), autocorrelation),
+        offset_error=float(np.sqrt(1 / (1 / healthy + 1 / error**2))),
     )
 
 

@@ -30,6 +30,7 @@ RECOVERY_LOG_ODDS = 20.0
 _RECOVERY_CLIP = 1.0
 """What one step may add to it: a calm spell of a noisy machine is no recovery."""
 _ONSET_STEPS = 10
+_ONSET_ROUNDS = 3
 APART_STEPS = 256
 """How many steps back a rank without a healthy past is measured."""
 HISTORY_STEPS = 4096
@@ -44,9 +45,12 @@ class EpisodeTracker:
         self._raw = EDetector(world_size)
         self._relative = EDetector(world_size)
         self._baseline: Baseline | None = None
-        self._offset_margin = 0.0
+        self._offset = np.zeros(world_size)
+        self._offset_margin = np.zeros(world_size)
         self._score_offset = np.zeros(world_size)
-        self._learning: list[FloatArray] = []
+        self._learning: list[tuple[FloatArray, FloatArray]] = []
+        self._learn_at = options.learning_steps
+        self._learn_until = options.learning_steps << options.relearnings
         self._previous = np.full(world_size, np.nan)
         keep = options.history_values // max(world_size * 8, 1)
         self._notes: deque[StepNote] = deque(
@@ -85,19 +89,32 @@ class EpisodeTracker:
         for peers in peer_groups:
             self._raw.update(fresh, peers)
         if self._baseline is not None:
-            residual = fresh - (1 - rho) * self._baseline.offset
+            residual = fresh - (1 - rho) * self._offset
             for peers in peer_groups:
                 self._relative.update(residual, peers, (1 - rho) * self._offset_margin)
-        else:
-            self._learning.append(common)
-        if self._baseline is None and self.judged_steps >= self._options.learning_steps:
-            self._baseline = learn_baseline(np.stack(self._learning))
-            self._learning.clear()
-            self._score_offset = median_by_rank(np.stack([n.scores for n in self._notes]))
-            self._offset_margin = self._doubt() * self._baseline.offset_error
+        self._learn(common, scores)
         self._previous = common
         self._follow_open(note, peer_groups)
         self._open_new(peer_groups)
+
+    def _learn(self, common: FloatArray, scores: FloatArray) -> None:
+        """Learn the offsets after 30, 60, 120 ... steps, of ranks that nothing is held against."""
+        if self.judged_steps > self._learn_until:
+            return
+        self._learning.append((common, scores))
+        if self.judged_steps < self._learn_at:
+            return
+        self._baseline = learn_baseline(np.stack([common for common, _ in self._learning]))
+        measured = learn_baseline(np.stack([scores for _, scores in self._learning]))
+        # Under chance alone the evidence is the number of steps on average.
+        calm = self._relative.values() <= self.judged_steps
+        calm[list(self._slow_now())] = False
+        self._offset[calm] = self._baseline.offset[calm]
+        self._offset_margin[calm] = self._doubt() * self._baseline.offset_error
+        self._score_offset[calm] = measured.offset[calm]
+        self._learn_at *= 2
+        if self._learn_at > self._learn_until:
+            self._learning.clear()
 
     def _follow_open(self, note: StepNote, peer_groups: list[Int64Array]) -> None:
         slow = self._slow_now()
@@ -206,12 +223,15 @@ class EpisodeTracker:
 def find_onset(excess: FloatArray) -> int:
     """Return the index where a shift began: the largest tail sum above half of it.
 
-    Maximum likelihood for a known shift in noise of equal spread (Hinkley 1970); the shift is
-    the median of the last ten values.
+    Maximum likelihood for a known shift in noise of equal spread (Hinkley 1970). The shift is
+    the median of the last ten values, then of all values since the onset that this gave.
     """
-    half = max(float(np.median(excess[-_ONSET_STEPS:])) / 2, 0.0)
-    tail = np.cumsum((np.clip(excess, -2 * half, 2 * half) - half)[::-1])[::-1]
-    return int(np.argmax(tail))
+    onset = max(len(excess) - _ONSET_STEPS, 0)
+    for _ in range(_ONSET_ROUNDS):
+        half = max(float(np.median(excess[onset:])) / 2, 0.0)
+        tail = np.cumsum((np.clip(excess, -2 * half, 2 * half) - half)[::-1])[::-1]
+        onset = int(np.argmax(tail))
+    return onset
 
 
 def _peers_of(rank: int, peer_groups: list[Int64Array]) -> Int64Array:

@@ -31,7 +31,9 @@ def place_weights(places: int, delta: float) -> FloatArray:
     return np.asarray(weight / weight.mean())
 
 
-def betting_weights(values: FloatArray, weights: FloatArray, margin: float = 0.0) -> FloatArray:
+def betting_weights(
+    values: FloatArray, weights: FloatArray, margin: FloatArray | float = 0.0
+) -> FloatArray:
     """Return the weight of each value's place among the others, (K,).
 
     A value is placed as if it were ``margin`` smaller than it is (the others are not): what is
@@ -41,7 +43,7 @@ def betting_weights(values: FloatArray, weights: FloatArray, margin: float = 0.0
     ordered = np.sort(values)
     target = values - margin
     low = np.searchsorted(ordered, target, side="left")
-    high = np.searchsorted(ordered, target, side="right") - (1 if margin == 0 else 0)
+    high = np.searchsorted(ordered, target, side="right") - (np.asarray(margin) == 0)
     summed = np.concatenate([[0.0], np.cumsum(weights)])
     return np.asarray((summed[high + 1] - summed[low]) / (high + 1 - low))
 
@@ -57,18 +59,21 @@ class EDetector:
         self._evidence = np.zeros((len(DELTAS), world_size))
         self._weights: dict[int, FloatArray] = {}
 
-    def update(self, scores: FloatArray, peers: Int64Array, margin: float = 0.0) -> None:
+    def update(
+        self, scores: FloatArray, peers: Int64Array, margin: FloatArray | None = None
+    ) -> None:
         """Take one step's scores of the ranks in ``peers`` (larger is slower); NaN is absent.
 
-        ``margin`` is how far each score may be off in a way that lasts (a learned offset).
+        ``margin`` (R,) is how far each score may be off in a way that lasts (a learned offset).
         One score per rank and step, or the rate that is promised no longer holds.
         """
         present = peers[~np.isnan(scores[peers])]
         if len(present) < 2:
             return
         table = self._table(len(present))
+        lasting = 0.0 if margin is None else margin[present]
         for row, weights in enumerate(table):
-            weight = betting_weights(scores[present], weights, margin)
+            weight = betting_weights(scores[present], weights, lasting)
             evidence = self._evidence[row, present]
             self._evidence[row, present] = np.minimum((1.0 + evidence) * weight, _CEILING)
 

@@ -16,7 +16,10 @@ class Options:
     settling_steps: int = 5
     """First steps that are not judged: compilation, allocation, connection set-up."""
     learning_steps: int = 30
-    """Steps in which each rank's healthy offset is learned; afterwards it is frozen."""
+    """Steps from which each rank's healthy offset is learned first."""
+    relearnings: int = 4
+    """How often the steps learned from are doubled; afterwards the offsets are frozen, because
+    offsets that kept learning would absorb a creeping fault."""
     material_ratio: float = 0.005
     """A finding must cost the job at least this share of its time (DETECTION section 4)."""
     slow_from_start_ratio: float = 0.05
