@@ -212,7 +212,9 @@ class PageJob:
                 f"its {self.slow_phase} takes {excess_ms:.1f} ms longer than its peers' median",
                 "the other phases and every other rank are within 2 % of the median",
             ],
-            "action": self.action or f"scontrol update nodename={nodes[0]} state=drain reason=straggler",
+            "action": self.action
+            or f"check clocks and throttling of {who} (nvidia-smi -q -d PERFORMANCE); if it "
+            f"persists: scontrol update nodename={nodes[0]} state=drain reason=straggler",
         }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ export async function openJob({ api, route, onLink, reload }) {
   const model = new JobModel(api, route.job, route.params.get("attempt"));
   await model.open();
   const page = new JobPage(model, route, { onLink, reload });
-  return { element: page.element, start: () => page.start(), leave: () => model.close() };
+  return { element: page.element, head: page.head, start: () => page.start(), leave: () => model.close() };
 }
 
 class JobPage {
@@ -52,7 +52,7 @@ class JobPage {
     this.table = new RankTable({ model, sort: params.get("sort"), onPick: pick });
     this.quality = new Quality();
     this.head = h("div", { class: "job-head" });
-    this.element = h("div", { class: "job" }, this.head, this.verdict.element, this.figures.element,
+    this.element = h("div", { class: "job" }, this.verdict.element, this.figures.element,
       this.timeline.element, this.heatmap?.element, this.table.element, this.quality.element);
     this.#restore(params);
   }
@@ -150,7 +150,6 @@ class JobPage {
     const select = h("select", { "aria-label": "Attempt", on: { change: () => { location.hash = jobLink(job, new URLSearchParams({ attempt: select.value })); } } },
       attempts.map((a) => h("option", { value: a.attempt, selected: a.attempt === detail.attempt }, `attempt ${a.attempt} (${a.state})`)));
     fill(this.head,
-      h("span", { class: "job-name" }, job),
       h("span", { class: `state ${STATES[state] ?? ""}` }, STATES[state] ?? String(state)),
       attempts.length > 1 ? select : null,
       h("span", { class: "job-size" }, `${count(detail.world_size)} ranks on ${count(new Set(Object.values(detail.nodes ?? {})).size || 1)} ${new Set(Object.values(detail.nodes ?? {})).size > 1 ? "nodes" : "node"}`));

@@ -3,7 +3,7 @@
 import { PHASES } from "./steps.js";
 
 export const ALL_AT_ONCE = 32; // ranks that fit on a screen one by one
-const NOTABLE_FLAGGED = 8;
+const NOTABLE_FLAGGED = 4; // enough to see them beside the others
 
 /** Totals per rank over loaded steps [from, to): Float64Arrays in ns, and the steps counted. */
 export function totals(store, from, to) {

@@ -17,6 +17,7 @@ const RETRY_MS = 2_000;
 
 const main = document.getElementById("main");
 const link = document.getElementById("link-state");
+const slot = document.getElementById("job-slot");
 const api = new Api(askToken);
 let leave = () => {};
 let turn = 0;
@@ -33,6 +34,7 @@ async function show() {
   leave = () => {};
   hideTooltip();
   onLink("");
+  fill(slot);
   const route = parseRoute(location.hash);
   fill(document.getElementById("crumbs"), route.view === "job" ? [h("a", { href: "#/" }, "Jobs"), h("span", { "aria-hidden": "true" }, "/"), h("span", { "aria-current": "page" }, route.job)] : null);
   if (mine === 1) fill(main, h("p", { class: "waiting" }, "Loading …"));
@@ -41,6 +43,7 @@ async function show() {
     const view = await open({ api, route, onLink: (...args) => mine === turn && onLink(...args), reload: show });
     if (mine !== turn) return view.leave();
     fill(main, view.element);
+    fill(slot, view.head);
     view.start();
     leave = view.leave;
   } catch (error) {

@@ -6,7 +6,7 @@ import { prepare } from "./paint.js";
 import { colours, onTheme } from "./theme.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 
-const HEIGHT = 58;
+const HEIGHT = 48;
 const TOP = 14;
 
 export class Overview {

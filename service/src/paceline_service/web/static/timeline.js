@@ -48,7 +48,7 @@ export class Timeline {
       ? h("label", { class: "choice" }, "Lanes ", this.#modeSelect()) : null;
     return h("section", { class: "card sawtooth", "aria-labelledby": "sawtooth-title" },
       h("div", { class: "card-head" },
-        h("h2", { id: "sawtooth-title" }, "Sawtooth"), this.range,
+        h("h2", { id: "sawtooth-title" }, "Sawtooth"), this.range, this.words,
         h("div", { class: "tools" }, modes, this.followButton,
           h("span", { class: "group" },
             button("←", "Earlier steps", () => viewport.pan(-this.#stride())),
@@ -56,7 +56,6 @@ export class Timeline {
             button("−", "More steps (zoom out)", () => viewport.zoom(2)),
             button("+", "Fewer steps (zoom in)", () => viewport.zoom(0.5)),
             button("All", "All steps", () => viewport.show(0, Infinity, { glide: false }))))),
-      this.words,
       this.overviewSlot = h("div", {}),
       this.scroller,
       legend(),
@@ -318,7 +317,7 @@ function summary(model, sums) {
   const slow = all.filter((r) => flagged.has(r));
   if (slow.length && others.length) {
     const name = slow.length === 1 ? `Rank ${slow[0]} waits` : `The ${slow.length} slow ranks wait`;
-    const rest = others.length === 1 ? "the other rank waits" : `the other ${count(others.length)} ranks wait`;
+    const rest = others.length === 1 ? "the other rank waits" : `the other ${count(others.length)} wait`;
     return `${name} ${percent(idleShare(sums, slow))} of the time shown; ${rest} ${percent(idleShare(sums, others))}.`;
   }
   return `${count(all.length)} ranks wait ${percent(idleShare(sums, all))} of the time shown, on average.`;

@@ -66,29 +66,19 @@ class FindingView {
     this.facts = h("p", { class: "facts" });
     this.action = h("pre", { class: "command", tabindex: 0 });
     this.element = h("article", { class: main ? "finding main" : "finding" },
-      h("div", { class: "answer" }, icon(name), h("div", {}, this.kind, this.title, this.lead, this.facts,
-        finding.action ? h("div", { class: "next" }, h("h3", {}, "Next"), h("div", { class: "order" }, this.action, copyButton(this.action))) : null)),
+      h("div", { class: "answer" }, icon(name), h("div", {}, this.kind, this.title, this.lead, this.facts)),
       h("div", { class: "why" },
-        this.evidence.length ? [h("h3", {}, "Evidence"), h("ul", { class: "evidence" }, this.evidence)] : null));
+        this.evidence.length ? [h("h3", {}, "Evidence"), h("ul", { class: "evidence" }, this.evidence)] : null),
+      finding.action ? h("div", { class: "next" }, h("h3", {}, "Next"), this.action, copyButton(this.action)) : null);
   }
 
   update(finding, report) {
     setText(this.title, words.title(finding));
     setText(this.lead, words.cost(finding, report.job.world_size));
-    setText(this.facts, facts(finding));
+    setText(this.facts, words.facts(finding));
     finding.evidence.forEach((text, i) => setText(this.evidence[i], text));
     if (finding.action) setText(this.action, finding.action);
   }
-}
-
-function facts(finding) {
-  const where = words.whereabouts(finding);
-  const sure = finding.confidence >= 0.9995 ? "over 99.9 %" : `${((finding.confidence ?? 0) * 100).toFixed(1)} %`;
-  return [
-    `Cause: ${words.cause(finding.cause)}`, where,
-    finding.confidence === null || finding.confidence === undefined ? "" : `confidence ${sure}`,
-    finding.period_steps ? `returns every ${count(finding.period_steps)} steps` : "",
-  ].filter(Boolean).join(" · ");
 }
 
 function copyButton(source) {

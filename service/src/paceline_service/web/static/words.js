@@ -79,23 +79,30 @@ export function title(finding) {
   }
 }
 
-/** What the finding costs everyone, as sentences. */
+/** What the finding costs everyone, in one or two sentences. */
 export function cost(finding, worldSize) {
-  const out = [];
   const { ranks = [], recoverable_ratio: back } = finding;
   const since = finding.first_step === null ? "" : ` since step ${count(finding.first_step)}`;
+  const spent = finding.wasted_gpu_s > 0 ? `${gpuTime(finding.wasted_gpu_s)} so far` : "";
+  if (!(back > 0 && back < 1)) return spent ? `It has cost ${spent}${since}.` : "";
   const others = worldSize - ranks.length;
-  const waiting = finding.kind === "straggler" && others > 0
-    ? ` and ${others === 1 ? "the other rank waits" : `${count(others)} other ranks wait`}` : "";
-  if (finding.kind === "straggler" && finding.slowdown > 1) {
-    out.push(`${ranks.length > 1 ? "They need" : "It needs"} ${times(finding.slowdown)} the time of ${ranks.length > 1 ? "their" : "its"} peers.`);
-  }
-  if (back > 0 && back < 1) out.push(`Every step${since} takes ${times(1 / (1 - back))} as long${waiting}.`);
-  if (finding.wasted_gpu_s > 0) {
-    const saves = back > 0 ? `; without it these steps would be ${percent(back)} shorter` : "";
-    out.push(`Cost so far: ${gpuTime(finding.wasted_gpu_s)}${saves}.`);
-  }
-  return out.join(" ");
+  const waiting = finding.kind !== "straggler" || others < 1 ? ""
+    : ` while ${others === 1 ? "the other rank waits" : `${count(others)} other ranks wait`}`;
+  return `Every step${since} takes ${times(1 / (1 - back))} as long${waiting}${spent ? `: ${spent}` : ""}.`;
+}
+
+/** The finding's figures and place, as short clauses. */
+export function facts(finding) {
+  const sure = finding.confidence >= 0.9995 ? "over 99.9 %" : percent(finding.confidence);
+  const ratioName = finding.kind === "straggler" ? "the time of its peers" : "as slow as it should be";
+  return [
+    `Cause: ${cause(finding.cause)}`,
+    finding.slowdown > 1 ? `${times(finding.slowdown)} ${ratioName}` : "",
+    finding.recoverable_ratio > 0 ? `without it steps would be ${percent(finding.recoverable_ratio)} shorter` : "",
+    whereabouts(finding),
+    finding.period_steps ? `returns every ${count(finding.period_steps)} steps` : "",
+    finding.confidence === null || finding.confidence === undefined ? "" : `confidence ${sure}`,
+  ].filter(Boolean).join(" · ");
 }
 
 /** Title and text where there is no finding. */
