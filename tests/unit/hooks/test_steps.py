@@ -123,14 +123,14 @@ def test_a_backward_within_backward_is_one() -> None:
 
 def test_a_nested_optimizer_is_one_step() -> None:
     steps, paper = clock()
-    steps.backward_begin(0)
-    steps.backward_end(1)
-    steps.optimizer_begin(1, 2)
-    steps.optimizer_begin(2, 3)
-    steps.optimizer_end(4)
+    steps.backward_begin(1)
+    steps.backward_end(2)
+    steps.optimizer_begin(1, 3)
+    steps.optimizer_begin(2, 4)
     steps.optimizer_end(5)
+    steps.optimizer_end(6)
     steps.commit()
-    assert paper.lines[1:] == [("optimizer", 0, 2, 5), ("step", 0, 0, 5)]
+    assert paper.lines[1:] == [("optimizer", 0, 3, 6), ("step", 0, 1, 6)]
 
 
 def test_a_second_optimizer_extends_the_step() -> None:

@@ -161,11 +161,13 @@ class Pending:
     def write(self, entry: Entry, end_ns: int, join_ns: int, flags: int) -> None:
         """Write the record of ``entry`` and take it out of the in-flight table."""
         writer = self.writer
-        writer.record(
-            _COLLECTIVE, entry.op, entry.group, entry.seq, entry.step, entry.peer,
-            entry.payload_bytes, entry.start_ns, end_ns, join_ns, entry.start_ns, flags,
-        )  # fmt: skip
-        writer.finish(entry.slot)
+        try:
+            writer.record(
+                _COLLECTIVE, entry.op, entry.group, entry.seq, entry.step, entry.peer,
+                entry.payload_bytes, entry.start_ns, end_ns, join_ns, entry.start_ns, flags,
+            )  # fmt: skip
+        finally:
+            writer.finish(entry.slot)
 
     def _let_go(self, key: int) -> None:
         entry = self._entries.pop(key, None)
