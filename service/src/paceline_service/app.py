@@ -35,12 +35,7 @@ def create_app(settings: CollectorSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        try:
-            await collector.start()
-        except Exception as error:
-            app.state.start_error = error  # uvicorn would tell of it in its own way
-            await collector.database.close()
-            raise
+        await collector.start()
         yield
         await collector.stop()
 
@@ -53,7 +48,6 @@ def create_app(settings: CollectorSettings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.collector = collector
-    app.state.start_error = None
     frames = FramesEndpoint(collector.guard, collector.commits, settings)
     # The hot route stays a plain Starlette route: FastAPI's handling would halve its rate.
     app.router.routes.append(Route("/v1/frames", frames.post, methods=["POST"], name="frames"))

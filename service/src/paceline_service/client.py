@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import quote, urlencode, urlsplit
 
 from paceline.errors import ConfigError, TransportError
@@ -32,8 +32,7 @@ class ProblemError(TransportError):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FramesAnswer:
+class FramesAnswer(TypedDict):
     """What became of posted frames; rejected ones must not be sent again."""
 
     accepted: int
@@ -66,7 +65,9 @@ def find_token(url: str) -> str | None:
 
 
 class Client:
-    """Talks to one collector over one connection at a time; not for use by several threads.
+    """Talks to one collector; used with ``with``, it keeps one connection open between requests.
+
+    Not for use by several threads.
 
     Args:
         url: of the collector, for example ``http://127.0.0.1:8750``.
@@ -88,15 +89,17 @@ class Client:
         self._token = token if token is not None else find_token(url)
         self._timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
+        self._keep = False
 
     def __enter__(self) -> Client:
+        self._keep = True
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection that is kept, if any."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -131,20 +134,19 @@ class Client:
             TransportError: it cannot be reached; keep the frames.
         """
         headers = {"Content-Type": FRAMES_CONTENT_TYPE}
-        answer = json.loads(self._request("POST", "/v1/frames", body, headers))
-        return FramesAnswer(
-            accepted=answer["accepted"],
-            duplicate=answer["duplicate"],
-            rejected=answer["rejected"],
-            settings=answer.get("settings", {}),
-        )
+        answer: FramesAnswer = json.loads(self._request("POST", "/v1/frames", body, headers))
+        return answer
 
-    def event_log(self, job: str, attempt: int | None = None) -> Iterator[bytes]:
-        """Yield the event log of a job in chunks."""
-        target = f"{_job_path(job)}/event-log" + (f"?attempt={attempt}" if attempt else "")
+    def stream(self, path: str) -> Iterator[bytes]:
+        """Yield what is at ``path`` in chunks, for example an event log.
+
+        Raises:
+            ProblemError: the collector answered with an error.
+            TransportError: it cannot be reached, or broke off.
+        """
         connection = self._connect()
         try:
-            response = self._send(connection, "GET", target, None, {})
+            response = self._send(connection, "GET", path, None, {})
             while chunk := self._read(response, 1 << 16):
                 yield chunk
         finally:
@@ -169,16 +171,19 @@ class Client:
 
     def _request(self, method: str, target: str, body: bytes | None, headers: Json) -> bytes:
         reused = self._connection is not None
-        connection = self._connection or self._connect()
-        self._connection = connection
+        if self._connection is None:
+            self._connection = self._connect()
         try:
-            return self._read(self._send(connection, method, target, body, headers))
+            return self._read(self._send(self._connection, method, target, body, headers))
         except ProblemError:
             raise
         except TransportError:
             self.close()
             if not reused:
                 raise
+        finally:
+            if not self._keep:
+                self.close()
         # The collector had closed the idle connection; frames sent twice count once.
         return self._request(method, target, body, headers)
 

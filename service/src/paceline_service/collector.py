@@ -86,18 +86,20 @@ class Collector:
             on_deleted=commits.registry.forget_before,
             on_pass=lambda: commits.registry.forget_unused(settings.live_window_s),
         )
-        jobs = JobService(database, board, engine)
+        jobs = JobService(database, board, engine, rebuild_window_s=settings.rebuild_window_s)
         return cls(
             settings, database, guard, tokens, board, engine, source, commits, persister,
             housekeeping, jobs,
         )  # fmt: skip
 
     async def start(self) -> None:
-        """Open the database, and begin to work.
+        """Open the database, and begin to work; does nothing when that was done.
 
         Raises:
             ConfigError: the database is in use, or newer, or a token is missing.
         """
+        if self.rebuild is not None:
+            return
         self.database.claim()
         await migrate(self.database)
         self.token_file = await ensure_token(self.tokens, self.settings)

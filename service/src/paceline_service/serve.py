@@ -105,14 +105,22 @@ def _serve(settings: CollectorSettings) -> int:
         backlog=2048,
     )
     server = _Server(config, app, url, settings.ready_file)
+
+    def on_signal(number: int, _frame: object) -> None:
+        # uvicorn raises the signal again when it has stopped; by then there is nothing to do.
+        if not server.started:
+            raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
     try:
         server.run(sockets=[listener])
     finally:
         listener.close()
         if settings.ready_file is not None:
             settings.ready_file.unlink(missing_ok=True)
-    if app.state.start_error is not None:
-        raise app.state.start_error
+    if server.error is not None:
+        raise server.error
     return 0 if server.started else 2
 
 
@@ -152,12 +160,21 @@ class _Server(uvicorn.Server):
         self._app = app
         self._url = url
         self._ready_file = ready_file
+        self.error: PacelineError | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        collector = self._app.state.collector
+        try:
+            # Before the lifespan does it: uvicorn would show a traceback where a sentence will do.
+            await collector.start()
+        except PacelineError as error:
+            self.error = error
+            self.should_exit = True
+            await collector.database.close()
+            return
         await super().startup(sockets)
         if not self.started:
             return
-        collector = self._app.state.collector
         if self._ready_file is not None:
             write_ready_file(self._ready_file, self._url)
         token = collector.token_file

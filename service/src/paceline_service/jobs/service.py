@@ -31,8 +31,11 @@ MAX_STEPS = 5000
 class JobService:
     """The read side of jobs."""
 
-    def __init__(self, database: Database, board: Board, engine: Engine) -> None:
+    def __init__(
+        self, database: Database, board: Board, engine: Engine, *, rebuild_window_s: float
+    ) -> None:
         self.database = database
+        self._rebuild_window_s = rebuild_window_s
         self.board = board
         self._engine = engine
 
@@ -144,7 +147,10 @@ class JobService:
         return RUNNING if quiet_s < RUNNING_WINDOW_S else SILENT
 
     async def _stored(self, row: AttemptRow) -> Snapshot | None:
-        """Return the stored state, unless frames that it lacks can still be analysed."""
+        """Return the stored state, unless analysing its frames again would tell more."""
+        age_s = (time.time_ns() - row.last_seen_wall_ns) / 1e9
+        if not row.ended and age_s < self._rebuild_window_s:
+            return None  # it was running when the process before this one ended
         async with self.database.read() as connection:
             blob = await repository.state_blob(connection, row.ref.id)
             if blob is None:

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from paceline_service.app import create_app
+from paceline_service.openapi import openapi_document
+from paceline_service.settings import CollectorSettings
+
+ROUTES = {
+    "/v1/frames": "post",
+    "/v1/jobs": "get",
+    "/v1/jobs/{job}": "get",
+    "/v1/jobs/{job}/ranks": "get",
+    "/v1/jobs/{job}/report": "get",
+    "/v1/jobs/{job}/steps": "get",
+    "/v1/jobs/{job}/events": "get",
+    "/v1/jobs/{job}/incidents": "get",
+    "/v1/jobs/{job}/event-log": "get",
+    "/healthz": "get",
+    "/readyz": "get",
+    "/metrics": "get",
+}
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    state = tmp_path_factory.mktemp("openapi")
+    made = openapi_document(create_app(CollectorSettings(state_dir=state)))
+    return dict(json.loads(json.dumps(made)))
+
+
+def test_every_route_of_the_api_is_described(document: dict[str, Any]) -> None:
+    told = {path: next(iter(operations)) for path, operations in document["paths"].items()}
+    assert told == ROUTES
+
+
+def test_the_document_is_valid_openapi_and_its_references_resolve(
+    document: dict[str, Any],
+) -> None:
+    assert document["openapi"].startswith("3.1")
+    names = set(document["components"]["schemas"])
+    references = {node["$ref"] for node in nodes(document) if "$ref" in node}
+    assert {name.removeprefix("#/components/schemas/") for name in references} <= names
+    for schema in document["components"]["schemas"].values():
+        jsonschema_rs.meta.validate(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+        )
+    identities = [
+        operation["operationId"]
+        for operations in document["paths"].values()
+        for operation in operations.values()
+    ]
+    assert len(set(identities)) == len(identities)
+
+
+def test_path_parameters_are_declared(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            declared = {p["name"] for p in operation.get("parameters", ()) if p["in"] == "path"}
+            assert declared == ({"job"} if "{job}" in path else set()), path
+
+
+def test_every_answer_about_a_job_names_its_problems(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
+        if not path.startswith("/v1/jobs"):
+            continue
+        responses = next(iter(operations.values()))["responses"]
+        assert {"200", "401", "403", "404", "422"} <= set(responses), path
+        assert "application/problem+json" in responses["404"]["content"]
+
+
+def test_steps_are_asked_for_by_from_and_to(document: dict[str, Any]) -> None:
+    names = {p["name"] for p in document["paths"]["/v1/jobs/{job}/steps"]["get"]["parameters"]}
+    assert {"job", "attempt", "from", "to", "ranks", "limit", "phases"} <= names
+
+
+def test_posting_frames_needs_a_token_and_tells_its_limits(document: dict[str, Any]) -> None:
+    operation = document["paths"]["/v1/frames"]["post"]
+    assert operation["security"] == [{"token": []}]
+    assert {"400", "401", "403", "413", "429", "503"} <= set(operation["responses"])
+
+
+def nodes(value: Any) -> Any:
+    if isinstance(value, dict):
+        yield value
+        for part in value.values():
+            yield from nodes(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from nodes(part)
+
+
+def test_nothing_of_this_machine_is_in_the_document(document: dict[str, Any]) -> None:
+    assert str(Path.home()) not in json.dumps(document)

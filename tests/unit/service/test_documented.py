@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from paceline import metrics
+from paceline_service.errors import ServiceError
+from paceline_service.settings import CollectorSettings
+
+
+def page(repository: Path, name: str) -> str:
+    return (repository / "docs" / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(CollectorSettings.model_fields))
+def test_every_setting_of_the_collector_is_documented(repository: Path, name: str) -> None:
+    alias = {"state_dir": "PACELINE_STATE_DIR", "token": "PACELINE_TOKEN"}
+    variable = alias.get(name, f"PACELINE_SERVE_{name.upper()}")
+    assert f"`{variable}`" in page(repository, "configuration.md")
+
+
+def test_no_documented_setting_of_the_collector_is_unknown(repository: Path) -> None:
+    told = set(re.findall(r"`PACELINE_SERVE_([A-Z_]+)`", page(repository, "configuration.md")))
+    assert {name.lower() for name in told} <= set(CollectorSettings.model_fields)
+
+
+@pytest.mark.parametrize("metric", metrics.ALL, ids=lambda metric: metric.name)
+def test_every_metric_is_documented_with_its_kind_labels_and_help(
+    repository: Path, metric: metrics.Metric
+) -> None:
+    labels = ", ".join(metric.labels) or "-"
+    row = f"| `{metric.name}` | {metric.kind} | {metric.unit or '-'} | {labels} | {metric.help} |"
+    assert row in page(repository, "metrics.md")
+
+
+@pytest.mark.parametrize("error", ServiceError.__subclasses__(), ids=lambda error: error.problem)
+def test_every_problem_is_documented(repository: Path, error: type[ServiceError]) -> None:
+    assert f"| `{error.problem}` | {error.http_status} |" in page(repository, "api.md")
+
+
+@pytest.mark.parametrize("metric", metrics.ALL, ids=lambda metric: metric.name)
+def test_metric_names_have_a_base_unit_and_counters_end_in_total(metric: metrics.Metric) -> None:
+    assert metric.name.startswith("paceline_")
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    assert not metric.unit or metric.unit in metric.name
+    assert not set(re.split("_", metric.name)) & {"ms", "us", "ns", "percent", "milliseconds"}

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import numpy as np
+
+from paceline_service.jobs.steps import RecentSteps, Step, columns, pack_ranks, unpack_ranks
+
+
+def step(number: int, per_rank: np.ndarray | None = None) -> Step:
+    arrays = np.arange(24).reshape(8, 3) if per_rank is None else per_rank
+    return Step(step=number, start_wall_ns=number, duration_ns=5, slowest_rank=1, per_rank=arrays)
+
+
+def test_packed_ranks_come_back_as_they_were() -> None:
+    rng = np.random.default_rng(1)
+    arrays = rng.integers(-1, 1 << 50, size=(8, 37))
+    assert (unpack_ranks(pack_ranks(arrays)) == arrays).all()
+
+
+def test_a_rank_without_data_is_null_and_unknown_facts_too() -> None:
+    arrays = np.arange(24).reshape(8, 3)
+    arrays[:, 1] = -1
+    unknown = Step(step=4, start_wall_ns=-1, duration_ns=9, slowest_rank=-1, per_rank=arrays)
+    told = columns("j", 1, [unknown], [0, 1], phases=True)
+    assert told["self_ns"] == [[0, None]]
+    assert told["comm_ns"] == [[6, None]]
+    assert told["phase_self_ns"] == [[[9, 12, 15, 18, 21], [None] * 5]]
+    assert told["start_wall_ns"] == [None]
+    assert told["slowest_rank"] == [None]
+
+
+def test_recent_steps_forget_the_oldest() -> None:
+    recent = RecentSteps(3)
+    recent.extend(step(number) for number in range(5))
+    assert recent.bounds == (2, 4)
+    assert [s.step for s in recent.between(0, 3)] == [2, 3]
+
+
+def test_waits_are_summed_over_the_ranks_that_have_data() -> None:
+    arrays = np.zeros((8, 3), dtype=np.int64)
+    arrays[1] = [5, -1, 7]
+    assert step(1, arrays).wait_total_ns == 12
