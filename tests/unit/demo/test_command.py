@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import ConfigError
-from paceline_service.demo.command import job_command, job_environment, main
+from paceline_service.demo.command import job_command, job_environment, main, what_failed
 from paceline_service.demo.expect import Expectation, parse_expectation
 
 
@@ -69,3 +69,14 @@ def test_the_job_is_what_a_user_would_type() -> None:
 def test_too_few_steps_are_refused_with_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--steps", "3"]) == 2
     assert "give 30 or more" in capsys.readouterr().err
+
+
+def test_of_a_failed_job_the_ranks_own_words_are_given_once() -> None:
+    lines = [
+        "paceline sidecar: rank 0 closed",
+        "FAULT=gremlin is unknown",
+        "FAULT=gremlin is unknown",
+        "E1120 21:58:21.872000 9937 torch/distributed/elastic/multiprocessing/api.py:1] failed",
+        "Traceback (most recent call last):",
+    ]
+    assert what_failed(lines) == ["FAULT=gremlin is unknown"]

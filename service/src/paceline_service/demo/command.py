@@ -6,12 +6,14 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import secrets
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,6 +36,8 @@ TRAIN_SCRIPT = Path(__file__).with_name("train.py")
 POLL_PERIOD_S = 0.5
 PLAIN_PERIOD_S = 3.0
 DRAIN_TIMEOUT_S = 20.0
+MAX_SAID_LINES = 40
+LAUNCHER_LINE = re.compile(r"[EW]\d{4} .*torch/distributed/elastic")
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -156,7 +160,7 @@ def _watch_job(
                 time.sleep(POLL_PERIOD_S)
             _drain(feed)
         if job.status() != 0:
-            said = "\n".join(job.lines()[-20:])
+            said = "\n".join(what_failed(job.lines()))
             raise ConfigError(f"the training job ended with status {job.status()}:\n{said}")
     finally:
         job.close()
@@ -166,6 +170,16 @@ def _watch_job(
             f"the collector gave no report about the job ({feed.problem}); the job said:\n{said}"
         )
     return feed.report
+
+
+def what_failed(lines: Sequence[str]) -> list[str]:
+    """Return what the ranks said before the launcher began to tell that they failed.
+
+    Four ranks fail alike, so each line is given once.
+    """
+    of_ranks = takewhile(lambda line: not LAUNCHER_LINE.match(line), lines)
+    kept = [line for line in dict.fromkeys(of_ranks) if not line.startswith("paceline")]
+    return (kept or list(lines))[-MAX_SAID_LINES:]
 
 
 def _drain(feed: Feed) -> None:
