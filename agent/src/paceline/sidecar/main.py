@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -86,11 +87,22 @@ def _follow(options: Options, node: Node, sink: Sink, stop: threading.Event) -> 
             busy_until_s = now_s
         # Without the process that started it, nobody will bring the first ring.
         awaited = not node.job_seen and os.getppid() == parent
+        if options.job_holds_stdin:
+            awaited = not _stdin_ended()
         may_end = (options.exit_when_idle and not awaited) or options.drain
         if may_end and now_s - busy_until_s >= IDLE_GRACE_S:
             return False
         stop.wait(options.interval_s)
     return True
+
+
+def _stdin_ended() -> bool:
+    """Whether whoever held the other end of standard input has closed it or died."""
+    try:
+        readable, _, _ = select.select([sys.stdin], [], [], 0)
+        return bool(readable) and not os.read(sys.stdin.fileno(), 4096)
+    except (OSError, ValueError):
+        return True
 
 
 def _drain(drain_s: float, sink: Sink) -> None:

@@ -32,6 +32,8 @@ class Options:
     """Name of this node; empty: what the rings say."""
     exit_when_idle: bool
     """Exit when the last rank of a job has ended; wait for a first one before."""
+    job_holds_stdin: bool
+    """The job goes on, whatever its ranks do, until standard input ends."""
     drain: bool
     """Exit when nothing is left to read or send; wait for nothing else."""
     interval_s: float
@@ -69,6 +71,7 @@ def read_options(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         events_dir=given.events_dir,
         node=given.node,
         exit_when_idle=given.exit_when_idle,
+        job_holds_stdin=given.job_holds_stdin,
         drain=given.drain,
         interval_s=given.interval_s,
         spool_bytes=given.spool_bytes,
@@ -94,6 +97,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--interval-s", type=float, default=0.25, help="how often rings are read")
     add("--drain-s", type=float, default=5.0, help="how long SIGTERM waits for the collector")
     add("--exit-when-idle", action="store_true", help="exit when the last rank has ended")
+    add(
+        "--job-holds-stdin",
+        action="store_true",
+        help="with --exit-when-idle: not before standard input ends, for jobs that restart ranks",
+    )
     add("--drain", action="store_true", help="send what earlier runs left, then exit")
     return parser
 

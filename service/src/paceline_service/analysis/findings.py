@@ -21,13 +21,16 @@ LEAST_PHASE_SHARE = 0.4
 """Below this share of the excess no phase is named."""
 
 
-def finding_of(episodes: list[Episode], *, node: str, phases_known: bool) -> Finding:
+def finding_of(
+    episodes: list[Episode], *, node: str, phases_known: bool, single_node: bool
+) -> Finding:
     """Return what the episodes of one rank amount to.
 
     Args:
         episodes: all of one rank, in time order; at least one.
         node: its node's name, empty when unknown.
         phases_known: whether the job told its phases; without them everything is HOST.
+        single_node: whether the whole job runs on one node, which then cannot be drained.
     """
     last = episodes[-1]
     total = _Totals(episodes)
@@ -45,7 +48,7 @@ def finding_of(episodes: list[Episode], *, node: str, phases_known: bool) -> Fin
         wasted_gpu_s=total.blamed_ns / 1e9,
         confidence=max(episode.confidence for episode in episodes),
         evidence=_evidence(episodes, total, phase, shares),
-        action=_action(last.rank, node, cause),
+        action=_action(last.rank, node, cause, alone=single_node),
     )
 
 
@@ -133,23 +136,17 @@ def _evidence(
     return sentences
 
 
-def _action(rank: int, node: str, cause: str) -> str:
-    where = f"rank {rank}" + (f" on {node}" if node else "")
+def _action(rank: int, node: str, cause: str, *, alone: bool) -> str:
+    """Return the next command; ``alone``: there is no other node to move the job to."""
     if cause == "input":
-        return (
-            f"look at the data loader of {where}: its storage, its workers, CPU share "
-            "(top, iostat -x 1); then compare its shards with a fast rank's"
-        )
+        return f"iostat -x 1 3; top -b -n 1 | head -20  # on {node or f'the node of rank {rank}'}"
     if cause == "host":
+        return f"py-spy dump --pid PID_OF_RANK_{rank}  # twice, in a slow step; then top -b -n 1"
+    if alone or not node:
         return (
-            f"look at what the host of {where} does between steps: logging, checkpoints, garbage "
-            f"collection, other processes (py-spy dump --pid of rank {rank}; top)"
+            f"nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE  # for rank {rank}; then top -b -n 1"
         )
-    drain = f"scontrol update nodename={node} state=drain reason=straggler" if node else ""
-    check = (
-        f"check clocks, throttling and other processes of {where} (nvidia-smi -q -d PERFORMANCE)"
-    )
-    return f"{check}; if it persists: {drain}" if drain else check
+    return f"scontrol update nodename={node} state=drain reason=paceline-straggler-rank-{rank}"
 
 
 def merge_by_node(

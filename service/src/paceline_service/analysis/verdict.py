@@ -87,7 +87,12 @@ def _material(
     for rank, group in groupby(by_rank, key=lambda episode: episode.rank):
         episodes = list(group)
         alone[rank] = alone_ratio(episodes)
-        finding = finding_of(episodes, node=nodes.get(rank, ""), phases_known=phases_known)
+        finding = finding_of(
+            episodes,
+            node=nodes.get(rank, ""),
+            phases_known=phases_known,
+            single_node=len(set(nodes.values())) < 2,
+        )
         if alone[rank] >= options.material_ratio:
             findings.append(finding)
         else:
