@@ -61,7 +61,7 @@ def operations_router(
         async with collector.database.read() as connection:
             stored = await read_drops(connection)
         drops: Counter[tuple[str, str]] = Counter()
-        for (_, stage, reason), count in stored.items():
+        for (_, stage, reason), count in (stored + collector.commits.unstored_rejects).items():
             drops[stage, reason] += count
         text = await asyncio.to_thread(
             prometheus.render, lambda: take_sample(collector, drops), collector.settings.rank_series

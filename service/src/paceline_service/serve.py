@@ -18,6 +18,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from paceline.errors import ConfigError, PacelineError
 from paceline_service.access.repository import TokenRepository
@@ -62,6 +63,10 @@ def read_settings(arguments: argparse.Namespace) -> CollectorSettings:
             for item in error.errors(include_input=False)
         )
         raise ConfigError(f"settings: {faults} (docs/configuration.md)") from error
+    except SettingsError as error:
+        raise ConfigError(
+            f"settings: {error}; write lists as JSON, for example '[\"a\"]'"
+        ) from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,11 +4,14 @@ import gzip
 import http.client
 import json
 import math
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from paceline_service.client import ProblemError
+from paceline_service.importers.events import read_event_log
+from paceline_service.importers.offline import analyze_log
 from tests.integration.collector.kit import (
     CollectorProcess,
     bodies,
@@ -105,7 +108,7 @@ def test_stored_steps_are_one_row_each(told: CollectorProcess) -> None:
 
 
 def test_event_log_holds_every_record_and_gives_the_same_report(
-    told: CollectorProcess, slow_backward: Simulated
+    told: CollectorProcess, slow_backward: Simulated, tmp_path: Path
 ) -> None:
     connection = http.client.HTTPConnection(urlsplit(told.url).netloc, timeout=20)
     connection.request("GET", "/v1/jobs/train/event-log", headers={"Accept-Encoding": "gzip"})
@@ -119,6 +122,13 @@ def test_event_log_holds_every_record_and_gives_the_same_report(
     assert sum("start_ns" in line or "step_start_ns" in line for line in lines) == written
     plain = b"".join(told.client().stream("/v1/jobs/train/event-log"))
     assert [json.loads(line) for line in plain.splitlines()] == lines
+    exported = tmp_path / "train.ndjson"
+    exported.write_bytes(plain)
+    with read_event_log([exported]) as log:
+        offline = analyze_log(log).to_dict()
+    online = told.client().report("train")
+    assert offline == {**online, "job": offline["job"]}
+    assert offline["job"].items() <= online["job"].items()
 
 
 def test_unknown_jobs_attempts_and_parameters_are_problems(told: CollectorProcess) -> None:

@@ -7,6 +7,7 @@ a request is refused at once, and its sender keeps the frames.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -99,7 +100,8 @@ class GroupCommit:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._next_id = 1
-        self._rejects_to_store: Counter[DropKey] = Counter()
+        self.unstored_rejects: Counter[DropKey] = Counter()
+        """Rejections that go into the table of drops with the next commit."""
         self.registry = Registry()
         self.stats = CommitStats()
         self.waiting_bytes = 0
@@ -116,6 +118,10 @@ class GroupCommit:
         self._wake.set()
         if self._task is not None:
             await self._task
+        if self.unstored_rejects:
+            with contextlib.suppress(SQLAlchemyError):  # the database is away; the log has it
+                async with self._database.write() as connection:
+                    await add_drops(connection, self.unstored_rejects)
 
     @property
     def running(self) -> bool:
@@ -126,7 +132,7 @@ class GroupCommit:
         """Count frames that never came this far."""
         self.stats.rejects.update(reasons)
         for reason in reasons:
-            self._rejects_to_store[0, "ingest", reason] += 1
+            self.unstored_rejects[0, "ingest", reason] += 1
 
     async def submit(self, frames: Sequence[IncomingFrame]) -> Outcome:
         """Return when ``frames`` are durable.
@@ -173,7 +179,7 @@ class GroupCommit:
     async def _commit(self, group: list[_Submission]) -> None:
         began_s = time.perf_counter()
         plan = _Plan()
-        rejects, self._rejects_to_store = self._rejects_to_store, Counter()
+        rejects, self.unstored_rejects = self.unstored_rejects, Counter()
         try:
             async with self._database.write() as connection:
                 for submission in group:
@@ -186,7 +192,7 @@ class GroupCommit:
                 if rejects:
                     await add_drops(connection, rejects)
         except (SQLAlchemyError, OSError) as error:
-            self._rejects_to_store.update(rejects)
+            self.unstored_rejects.update(rejects)
             self._fail(group, error)
             return
         except BaseException as error:

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline_service.client import ProblemError
+from tests.integration.collector.kit import CollectorProcess, bodies, is_ready, senders, wait_until
+from tests.simulator.job import Simulated
+
+
+def test_a_full_queue_answers_429_and_what_is_sent_again_is_stored(
+    tmp_path: Path, healthy: Simulated
+) -> None:
+    process = CollectorProcess(tmp_path / "state", PACELINE_SERVE_QUEUE_BYTES="4096").start()
+    refusals: list[tuple[int, float | None]] = []
+
+    def send(number: int) -> None:
+        ranks = senders(healthy, job=f"job{number}")
+        with process.client() as client:
+            for body in bodies(healthy, ranks, steps_per_frame=5):
+                while True:
+                    try:
+                        client.post_frames(body)
+                    except ProblemError as error:
+                        refusals.append((error.status, error.retry_after_s))
+                        time.sleep(0.02)
+                    else:
+                        break
+
+    threads = [threading.Thread(target=send, args=(n,), daemon=True) for n in range(8)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(40)
+        assert set(refusals) == {(429, 1.0)}
+        assert process.rows("SELECT count(*) FROM frames") == [(8 * 12 * 4,)]
+        text = b"".join(process.client().stream("/metrics")).decode()
+        assert f'paceline_ingest_refused_total{{reason="commit_queue"}} {len(refusals)}.0' in text
+    finally:
+        assert process.stop() == 0
+
+
+def rename(database: Path, old: str, new: str) -> None:
+    connection = sqlite3.connect(database, timeout=10)
+    connection.execute(f"ALTER TABLE {old} RENAME TO {new}")
+    connection.close()
+
+
+def test_a_database_that_takes_no_writes_acknowledges_nothing_and_readyz_says_so(
+    collector: CollectorProcess, healthy: Simulated
+) -> None:
+    posted = list(bodies(healthy, senders(healthy)))
+    client = collector.client()
+    client.post_frames(posted[0])
+    rename(collector.database, "frames", "away")
+    with pytest.raises(ProblemError) as caught:
+        client.post_frames(posted[1])
+    assert (caught.value.status, caught.value.retry_after_s) == (503, 5.0)
+    assert not is_ready(client)
+    rename(collector.database, "away", "frames")
+    assert client.post_frames(posted[1])["accepted"] == 4
+    assert is_ready(client)
+    wait_until(lambda: client.report("train")["job"]["steps"] == 19)
