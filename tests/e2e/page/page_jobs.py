@@ -30,6 +30,7 @@ class PageJob:
     slow_phase: str = "backward"
     slow_ratio: float = 0.6
     slow_from: int = 60
+    slow_until: int = 1 << 30
     jitter: float = 0.02
     seed: int = 7
     attempt: int = 1
@@ -50,7 +51,7 @@ class PageJob:
         random = np.random.default_rng((self.seed, step))
         noise = random.normal(1.0, self.jitter, (self.ranks, len(PHASES)))
         phases = BASE_PHASE_MS * np.clip(noise, 0.7, 1.5) * random.normal(1.0, 0.01)
-        if step >= self.slow_from:
+        if self.slow_from <= step < self.slow_until:
             phases[list(self.slow_ranks), PHASES.index(self.slow_phase)] *= 1 + self.slow_ratio
         phase_ns = (phases * 1e6).astype(np.int64)
         self_ns = phase_ns.sum(axis=1)
@@ -204,7 +205,8 @@ class PageJob:
             "kind": "straggler", "ranks": list(self.slow_ranks), "nodes": nodes,
             "cause": "input" if self.slow_phase == "input" else "compute",
             "phase": self.slow_phase, "first_step": self.slow_from,
-            "last_step": self.steps - 1, "slowdown": 1 + excess_ms / BASE_PHASE_MS.sum(),
+            "last_step": min(self.steps, self.slow_until) - 1,
+            "slowdown": 1 + excess_ms / BASE_PHASE_MS.sum(),
             "recoverable_ratio": 1 - 1 / slowdown, "wasted_gpu_s": lost_s, "confidence": 0.9999,
             "links": [], "collective": None, "period_steps": None,
             "evidence": [

@@ -266,3 +266,9 @@ def test_narrow_screen_needs_no_sideways_scrolling(serve: Serve, open_page: Open
     page = open_page(f"{serve(slow_job()).url}/#/jobs/demo", width=390)
     drawn(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_slowness_that_is_over_is_told_in_the_past(serve: Serve, open_page: OpenPage) -> None:
+    page = open_page(f"{serve(slow_job(slow_until=100)).url}/#/jobs/demo")
+    page.get_by_role("heading", name="Rank 2 was slow in the backward pass").wait_for()
+    assert f"Steps 60{DASH}99 took" in page.inner_text(".verdict")

@@ -68,7 +68,7 @@ export function chooseLanes({ mode, store, nodes, flagged, pinned, open, sums })
   const put = (ranks, role) => ranks.forEach((r) => { if (!lanes.has(r)) lanes.set(r, lane(r, role)); });
   put([...pinned].filter((r) => r < store.ranks), "pinned");
   put([...flagged].slice(0, NOTABLE_FLAGGED), "slow");
-  const rest = known.filter((r) => !lanes.has(r));
+  const rest = known.filter((r) => !lanes.has(r) && !flagged.has(r));
   const middle = Math.max(0, (rest.length >> 1) - 1);
   put(rest.slice(0, 3), "slowest");
   put(rest.slice(middle, middle + 3), "median");

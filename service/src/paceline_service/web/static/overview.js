@@ -5,6 +5,7 @@ import { count, duration } from "./format.js";
 import { prepare } from "./paint.js";
 import { colours, onTheme } from "./theme.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
+import { when } from "./words.js";
 
 const HEIGHT = 48;
 const TOP = 14;
@@ -83,7 +84,7 @@ export class Overview {
     const worst = (this.model.report?.findings ?? []).find((finding) => finding.first_step !== null);
     if (!worst) return;
     const x = xOf(worst.first_step);
-    const text = `since step ${count(worst.first_step)}`;
+    const text = when(worst, this.model.report.job.steps);
     const room = context.measureText(text).width;
     if (x < 150 || x + 4 > width) return;
     context.fillStyle = c.bad;

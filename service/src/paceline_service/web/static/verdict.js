@@ -73,8 +73,8 @@ class FindingView {
   }
 
   update(finding, report) {
-    setText(this.title, words.title(finding));
-    setText(this.lead, words.cost(finding, report.job.world_size));
+    setText(this.title, words.title(finding, report.job.steps));
+    setText(this.lead, words.cost(finding, report.job));
     setText(this.facts, words.facts(finding));
     finding.evidence.forEach((text, i) => setText(this.evidence[i], text));
     if (finding.action) setText(this.action, finding.action);

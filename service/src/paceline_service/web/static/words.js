@@ -2,6 +2,8 @@
 
 import { count, gpuTime, percent, rankList, times } from "./format.js";
 
+const STEPS_TO_BE_OVER = 16; // a live finding's last step lags a little behind the job's
+
 const VERDICTS = {
   straggler: { label: "Straggler", tone: "bad", icon: "slow" },
   communication: { label: "Slow communication", tone: "bad", icon: "net" },
@@ -61,13 +63,28 @@ export function whereabouts(finding) {
   return nodes.length ? `on ${nodes.slice(0, 3).join(", ")}${nodes.length > 3 ? " …" : ""}` : "";
 }
 
+/** Whether the finding had ended well before the last step. */
+export function isOver(finding, steps) {
+  return finding.last_step !== null && finding.last_step !== undefined && finding.last_step + STEPS_TO_BE_OVER < steps;
+}
+
+/** "since step 60", or "steps 60–188" when it is over; "" when not known. */
+export function when(finding, steps) {
+  if (finding.first_step === null || finding.first_step === undefined) return "";
+  if (!isOver(finding, steps)) return `since step ${count(finding.first_step)}`;
+  return `steps ${count(finding.first_step)}–${count(finding.last_step)}`;
+}
+
 /** One line that names the finding. */
-export function title(finding) {
+export function title(finding, steps) {
   const subject = who(finding);
   const plural = finding.ranks?.length > 1 && finding.nodes?.length !== 1;
   const phase = finding.phase ? ` ${PHASES[finding.phase] ?? `in ${finding.phase}`}` : "";
   switch (finding.kind) {
-    case "straggler": return `${subject} ${plural ? "are" : "is"} slow${phase}`;
+    case "straggler": {
+      const verb = isOver(finding, steps) ? (plural ? "were" : "was") : plural ? "are" : "is";
+      return `${subject} ${verb} slow${phase}`;
+    }
     case "communication": return `Communication is slow around ${subject.toLowerCase()}`;
     case "communication_bound": return "The job is bound by communication, no rank is at fault";
     case "imbalance": return `Work is unevenly spread${phase}`;
@@ -80,15 +97,17 @@ export function title(finding) {
 }
 
 /** What the finding costs everyone, in one or two sentences. */
-export function cost(finding, worldSize) {
+export function cost(finding, { world_size: worldSize, steps }) {
   const { ranks = [], recoverable_ratio: back } = finding;
-  const since = finding.first_step === null ? "" : ` since step ${count(finding.first_step)}`;
-  const spent = finding.wasted_gpu_s > 0 ? `${gpuTime(finding.wasted_gpu_s)} so far` : "";
-  if (!(back > 0 && back < 1)) return spent ? `It has cost ${spent}${since}.` : "";
+  const over = isOver(finding, steps);
+  const since = when(finding, steps) && ` ${when(finding, steps)}`;
+  const spent = finding.wasted_gpu_s > 0 ? `${gpuTime(finding.wasted_gpu_s)}${over ? "" : " so far"}` : "";
+  if (!(back > 0 && back < 1)) return spent ? `It has cost ${spent}${over ? " in" : ""}${since}.` : "";
   const others = worldSize - ranks.length;
   const waiting = finding.kind !== "straggler" || others < 1 ? ""
-    : ` while ${others === 1 ? "the other rank waits" : `${count(others)} other ranks wait`}`;
-  return `Every step${since} takes ${times(1 / (1 - back))} as long${waiting}${spent ? `: ${spent}` : ""}.`;
+    : ` while ${others === 1 ? "the other rank" : `${count(others)} other ranks`} ${over ? "waited" : others === 1 ? "waits" : "wait"}`;
+  const subject = over && since ? `Steps${since.slice(" steps".length)} took` : `Every step${since} takes`;
+  return `${subject} ${times(1 / (1 - back))} as long${waiting}${spent ? `: ${spent}` : ""}.`;
 }
 
 /** The finding's figures and place, as short clauses. */
