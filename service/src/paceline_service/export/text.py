@@ -29,7 +29,6 @@ _FOUND_STYLE = "bold red"
 _HEADING_STYLE = "bold"
 _COMMAND_STYLE = "bold cyan"
 _QUIET_STYLE = "dim"
-_COMMANDS = frozenset({"scontrol", "kubectl", "nvidia-smi", "sudo", "paceline"})
 _MAX_NOTES = 12
 _MAX_EVIDENCE = 8
 
@@ -127,12 +126,8 @@ def _reasons(finding: Json, width: int) -> list[_Line]:
         lines += [_Line(""), _Line("Why", _HEADING_STYLE), *_bullets(evidence, width)]
     if finding.get("action"):
         lines += [_Line(""), _Line("What to do", _HEADING_STYLE)]
-        action = words.clean(finding["action"])
-        if action.partition(" ")[0] in _COMMANDS:
-            # For copying, so it is never broken into lines; a sentence is.
-            lines.append(_Line(f"  {action}", _COMMAND_STYLE))
-        else:
-            lines += _paragraph(_capital(action), width, _COMMAND_STYLE, indent="  ")
+        # A command, for copying: it is never broken into lines.
+        lines.append(_Line(f"  {words.clean(finding['action'])}", _COMMAND_STYLE))
     return lines
 
 
