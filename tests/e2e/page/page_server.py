@@ -130,18 +130,19 @@ class _Handler(BaseHTTPRequestHandler):
         sent = int(resumed) if resumed else job.steps - EVENTS_ON_CONNECT - 1
         known = self.server.changes
         while True:
-            if job.steps - 1 > sent:
-                self._event("steps", job.columns(sent + 1, job.steps, None, False), job)
-                sent = job.steps - 1
-            self._event("report", job.report(), job)
+            last = job.steps - 1  # it may grow while this is written
+            if last > sent:
+                self._event("steps", job.columns(sent + 1, last, None, False), last)
+                sent = last
+            self._event("report", job.report(), last)
             changes = self.server.wait_for_change(known, 10)
             if changes[1] != known[1]:
                 self.close_connection = True
                 return
             known = changes
 
-    def _event(self, kind: str, body: dict[str, Any], job: PageJob) -> None:
-        text = f"event: {kind}\nid: {job.steps - 1}\ndata: {json.dumps(body)}\n\n"
+    def _event(self, kind: str, body: dict[str, Any], identity: int) -> None:
+        text = f"event: {kind}\nid: {identity}\ndata: {json.dumps(body)}\n\n"
         self.wfile.write(text.encode())
         self.wfile.flush()
 
