@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from paceline.vocabulary import Phase, phase_name
@@ -167,21 +169,33 @@ def merge_by_node(
         mine = [f for f in out if f.nodes == [node] and len(f.ranks) == 1]
         if len(ranks) < 2 or {f.ranks[0] for f in mine} != set(ranks):
             continue
-        worst = max(mine, key=lambda f: f.wasted_gpu_s or 0.0)
-        joined = Finding(
-            kind=worst.kind,
-            ranks=sorted(ranks),
-            nodes=[node],
-            cause=worst.cause,
-            phase=worst.phase,
-            first_step=min(f.first_step for f in mine if f.first_step is not None),
-            last_step=max(f.last_step for f in mine if f.last_step is not None),
-            slowdown=float(np.median([f.slowdown for f in mine if f.slowdown is not None])),
-            recoverable_ratio=max(alone[rank] for rank in ranks),
-            wasted_gpu_s=sum(f.wasted_gpu_s or 0.0 for f in mine),
-            confidence=max(f.confidence or 0.0 for f in mine),
-            evidence=[f"all {len(ranks)} ranks of node {node} are slow", *worst.evidence],
-            action=worst.action,
-        )
-        out = [f for f in out if f not in mine] + [joined]
+        out = [f for f in out if f not in mine] + [_about_node(node, mine, alone)]
     return out
+
+
+def _about_node(node: str, mine: list[Finding], alone: dict[int, float]) -> Finding:
+    """Return the findings about each rank of ``node`` as one."""
+    worst = max(mine, key=lambda f: f.wasted_gpu_s or 0.0)
+    ranks = sorted(f.ranks[0] for f in mine)
+    slowdowns = [f.slowdown for f in mine if f.slowdown is not None]
+    wasted_gpu_s = sum(f.wasted_gpu_s or 0.0 for f in mine)
+    share = max(alone[rank] for rank in ranks)
+    return replace(
+        worst,
+        ranks=ranks,
+        first_step=min(f.first_step for f in mine if f.first_step is not None),
+        last_step=max(f.last_step for f in mine if f.last_step is not None),
+        slowdown=float(np.median(slowdowns)) if slowdowns else None,
+        recoverable_ratio=share,
+        wasted_gpu_s=wasted_gpu_s,
+        confidence=max(f.confidence or 0.0 for f in mine),
+        evidence=[
+            f"all {len(ranks)} ranks of node {node} are slow: their own time is "
+            f"{min(slowdowns, default=1):.2f} to {max(slowdowns, default=1):.2f} times a peer's",
+            f"others stood still {wasted_gpu_s:.2f} GPU-seconds for them; without the node "
+            f"these steps would have been {share:.1%} shorter",
+            *(f"its worst: {sentence}" for sentence in worst.evidence[:1]),
+            *(f"its worst, rank {worst.ranks[0]}: {sentence}" for sentence in worst.evidence[1:2]),
+        ],
+        action=f"scontrol update nodename={node} state=drain reason=paceline-straggler",
+    )
