@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -130,3 +131,11 @@ def test_the_columnar_answer_becomes_rows() -> None:
     }  # fmt: skip
     (row,) = read_steps(columns)
     assert (row.step, row.slowest_rank, row.comm_ns) == (7, 1, [4, None])
+
+
+def test_the_picture_asks_no_server_for_a_font(tmp_path: Path) -> None:
+    live.save_picture(view(), tmp_path / "screen.svg")
+    text = (tmp_path / "screen.svg").read_text(encoding="utf-8")
+    assert "straggler" in text
+    assert "font-face" not in text
+    assert "cdn" not in text

@@ -24,7 +24,7 @@ from rich.live import Live
 from paceline.errors import ConfigError, PacelineError, TransportError
 from paceline_service.demo.expect import Expectation, parse_expectation
 from paceline_service.demo.feed import Feed
-from paceline_service.demo.live import View, plain_line, render
+from paceline_service.demo.live import View, plain_line, render, save_picture
 from paceline_service.demo.processes import Collector, Job, without_paceline
 from paceline_service.export.text import render_text
 
@@ -159,6 +159,8 @@ def _watch_job(
                     console.print(plain_line(view()), soft_wrap=True, markup=False)
                 time.sleep(POLL_PERIOD_S)
             _drain(feed)
+        if options.picture is not None:
+            save_picture(view(), options.picture)
         if job.status() != 0:
             said = "\n".join(what_failed(job.lines()))
             raise ConfigError(f"the training job ended with status {job.status()}:\n{said}")
@@ -229,6 +231,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help="steps to train")
     parser.add_argument("--no-live", action="store_true", help="print lines, draw no screen")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the last screen as SVG")
     parser.add_argument("--port", type=int, default=0, help="of the collector; 0: a free one")
     parser.add_argument("--keep", action="store_true", help="leave the page up until Ctrl-C")
     parser.add_argument(

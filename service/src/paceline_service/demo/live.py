@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -80,6 +83,14 @@ def render(view: View) -> RenderableType:
         _title(view), _verdict(view), Text(), _lanes(view), Text(), _legend(), Text(),
         _history(view), Text(), _tail(view),
     )  # fmt: skip
+
+
+def save_picture(view: View, path: Path) -> None:
+    """Write the screen as SVG, with the fonts of whoever looks at it."""
+    console = Console(width=100, force_terminal=True, record=True, file=io.StringIO())
+    console.print(render(view))
+    svg = console.export_svg(title="paceline demo")
+    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
 
 
 def verdict_of(report: dict[str, Any] | None) -> str:
