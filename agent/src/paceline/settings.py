@@ -19,6 +19,10 @@ LEVELS = ("full", "steps", "off")
 """full: everything; steps: steps and phases only; off: nothing is written, counters still run."""
 MAX_RUN_ID_CHARS = 64
 
+RUN_MARK = ".recorded-"
+"""Begins the name of the file by which a rank tells `paceline run` that it made a ring: the ring
+itself may be gone, read and removed, when the job has ended. The run's id ends it."""
+
 _NO_ID = ("", "none")
 """What torchrun puts into TORCHELASTIC_RUN_ID when nobody gave it an id."""
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")

@@ -117,6 +117,7 @@ class Agent:
     def _new_ring(self, rank: int, world_size: int) -> Any:
         from paceline.clock import boot_id, time_namespace
         from paceline.ring.writer import RingWriter, new_identity
+        from paceline.settings import RUN_MARK
 
         settings = self._settings()
         identity = new_identity(
@@ -132,6 +133,8 @@ class Agent:
             producer="hooks",
         )
         writer = RingWriter(settings.runtime_dir, identity)
+        if os.environ.get("PACELINE_INJECT") == "1":
+            (settings.runtime_dir / f"{RUN_MARK}{settings.run_id}").touch(mode=0o600)
         import torch
 
         writer.meta({"info": {"torch": torch.__version__, "python": sys.version.split()[0]}})

@@ -112,11 +112,13 @@ class CollectiveHooks:
         root_at, async_at, times_size = spec.root_at, spec.async_at, spec.times_size
 
         def arrive(args: tuple[Any, ...], start_ns: int) -> Entry | None:
-            tensor = first_tensor(args[tensor_at])
+            tensors = args[tensor_at]
+            tensor = first_tensor(tensors)
+            on_cpu = tensor is None or tensor.is_cpu
             if tensor is not None:
                 if type(tensor) not in plain and "Fake" in type(tensor).__name__:
                     return None
-                if tensor.is_meta:
+                if not on_cpu and tensor.is_meta:
                     return None
             group = groups.get(unbox(args[group_at]))
             if group is None:
@@ -131,24 +133,25 @@ class CollectiveHooks:
                 seq = group.next_directed_seq(*((me, peer) if sends else (peer, me)))
             if not recorder.full:
                 return None
-            if clock.boundary_ns and recorder.in_training_thread():
-                clock.collective(start_ns)
-            clock.seen(start_ns)
-            payload = read_payload(args[tensor_at])
+            if clock.boundary_ns or not clock.step_start_ns:
+                recorder.before_collective(start_ns)
+            payload = read_payload(tensors)
             if times_size:
                 payload *= group.size
             # The dispatcher drops trailing arguments that have their default: async_op=True.
             flags = _ASYNC if async_at >= 0 and (len(args) <= async_at or args[async_at]) else 0
             step = clock.step
             index = group.index
-            on_cpu = tensor is None or tensor.is_cpu
             slot = -1
             if on_cpu:
                 slot = recorder.writer.begin(op, index, seq, step, peer, payload, start_ns, flags)
-            output = first_tensor(args[output_at])
             address = 0
-            if on_cpu and output is not None and not output.is_sparse:
-                address = output.data_ptr()
+            if on_cpu:
+                output = tensor if output_at == tensor_at else first_tensor(args[output_at])
+                try:
+                    address = output.data_ptr()
+                except (RuntimeError, AttributeError):  # sparse, or none off the root
+                    address = 0
             return Entry(
                 op, index, seq, step, peer, payload, start_ns, flags, slot, address, on_cpu,
                 group if any_source else None,
@@ -190,22 +193,24 @@ class CollectiveHooks:
     def _patch_wait(self, owner: type) -> None:
         """Stamp the waits of Python callers. C++ callers are seen by sweeps."""
         original = owner.__dict__["wait"]
+        # What pybind puts into a class binds itself on access; its function is called directly.
+        call = getattr(original, "__func__", original)
         recorder = self._recorder
+        take, waited = recorder.pending.take, recorder.pending.waited
 
-        # Through the class attribute as it was: an instancemethod binds itself on access.
         def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not recorder.on or not recorder.pending.has(self):
-                return original.__get__(self, type(self))(*args, **kwargs)
+            entry = take(self) if recorder.on else None
+            if entry is None:
+                return call(self, *args, **kwargs)
             join_ns = mono_ns()
             try:
-                result = original.__get__(self, type(self))(*args, **kwargs)
+                result = call(self, *args, **kwargs)
             except BaseException:
-                end_ns = mono_ns()
-                recorder.guarded(lambda: recorder.pending.waited(self, join_ns, end_ns, True))
+                recorder.guarded(partial(waited, entry, join_ns, mono_ns(), failed=True))
                 raise
             end_ns = mono_ns()
             try:
-                recorder.pending.waited(self, join_ns, end_ns)
+                waited(entry, join_ns, end_ns)
             except Exception as error:
                 recorder.failed(error)
             return result
@@ -220,18 +225,17 @@ class CollectiveHooks:
         recorder, below = self._recorder, self._below
 
         def kernel(keyset: Any, tensor: Any) -> Any:
-            work = None
+            entry = None
             if recorder.on and len(recorder.pending):
                 try:
-                    work = recorder.pending.of_output(tensor.data_ptr())
+                    entry = recorder.pending.take_output(tensor.data_ptr())
                 except Exception:  # a tensor without storage is no result of ours
-                    work = None
-            if work is None:
+                    entry = None
+            if entry is None:
                 return call(keyset & below, tensor)
             join_ns = mono_ns()
             out = call(keyset & below, tensor)
-            end_ns = mono_ns()
-            recorder.guarded(lambda: recorder.pending.waited(work, join_ns, end_ns))
+            recorder.guarded(partial(recorder.pending.waited, entry, join_ns, mono_ns()))
             return out
 
         return kernel

@@ -101,17 +101,17 @@ def payload_reader(spec: Operator) -> Callable[[Any], int]:
 
 
 def _payload_bytes(argument: Any) -> int:
-    if type(argument) not in (list, tuple):
-        return _tensor_bytes(argument)
-    if len(argument) == 1:
-        return _payload_bytes(argument[0])
-    if len(argument) > _SUMMED_TENSORS:
-        return len(argument) * _payload_bytes(argument[0])
-    return sum(map(_payload_bytes, argument))
-
-
-def _tensor_bytes(tensor: Any) -> int:
+    if type(argument) is list:
+        if len(argument) == 1:
+            argument = argument[0]
+            if type(argument) is list:
+                return _payload_bytes(argument)
+        elif len(argument) > _SUMMED_TENSORS:
+            return len(argument) * _payload_bytes(argument[0])
+        else:
+            return sum(map(_payload_bytes, argument))
     try:
-        return int(tensor.nbytes)
+        size_bytes: int = argument.nbytes
     except RuntimeError:  # sparse tensors have none
-        return int(tensor._nnz()) * int(tensor.element_size())
+        size_bytes = argument._nnz() * argument.element_size()
+    return size_bytes

@@ -19,6 +19,8 @@ NOT_IMMEDIATE_NS = 200_000
 torch does not tell: many times the host cost of a call, far below any compute worth overlapping."""
 
 _COLLECTIVE = int(RecordKind.COLLECTIVE)
+_FAILED = int(Flag.FAILED)
+_ASYNC = int(Flag.ASYNC)
 _POLLED = int(Flag.RELEASE_POLLED | Flag.ASYNC)
 _P2P = frozenset(int(op) for op in P2P_OPS)
 _REFERENCES_OF_OURS = 3
@@ -95,30 +97,27 @@ class Pending:
         self._entries[id(entry.work)] = entry
         self._newest = entry
 
-    def has(self, work: Any) -> bool:
-        """Whether ``work`` is pending."""
-        return id(work) in self._entries
+    def take(self, work: Any) -> Entry | None:
+        """Return the entry of ``work`` to one that waits for it, who then owes its record."""
+        return self._entries.pop(id(work), None)
 
-    def waited(self, work: Any, join_ns: int, end_ns: int, failed: bool = False) -> None:
-        """The wait for ``work`` that began at ``join_ns`` is over."""
-        entry = self._entries.pop(id(work), None)
-        if entry is None:
-            return
-        flags = entry.flags
-        if failed:
-            flags |= Flag.FAILED
-        if entry.returned_ns and join_ns - entry.returned_ns > NOT_IMMEDIATE_NS:
-            flags |= Flag.ASYNC
-        if entry.any_source is not None and not failed:
-            _find_source(entry, entry.any_source)
-        self.write(entry, end_ns, join_ns, int(flags))
-
-    def of_output(self, address: int) -> Any:
-        """Return the pending Work whose first output lies at ``address``, or None."""
+    def take_output(self, address: int) -> Entry | None:
+        """The same for the one whose first output lies at ``address``."""
         for entry in self._snapshot():
             if entry.output == address:
-                return entry.work
+                return self.take(entry.work)
         return None
+
+    def waited(self, entry: Entry, join_ns: int, end_ns: int, failed: bool = False) -> None:
+        """The wait for ``entry`` that began at ``join_ns`` is over."""
+        flags = entry.flags
+        if failed:
+            flags |= _FAILED
+        if entry.returned_ns and join_ns - entry.returned_ns > NOT_IMMEDIATE_NS:
+            flags |= _ASYNC
+        if entry.any_source is not None and not failed:
+            _find_source(entry, entry.any_source)
+        self.write(entry, end_ns, join_ns, flags)
 
     def sweep(
         self, now_ns: int, step: int, *, older_than_ns: int = 0, joined_since_ns: int = 0

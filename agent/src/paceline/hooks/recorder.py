@@ -43,6 +43,12 @@ class Recorder:
         if self._thread is None:
             self._thread = get_ident()
 
+    def before_collective(self, start_ns: int) -> None:
+        """A collective arrives after a step's end, or as the first thing of all."""
+        if self.in_training_thread():
+            self.clock.collective(start_ns)
+        self.clock.seen(start_ns)
+
     def sweep(self, now_ns: int, joined_since_ns: int = 0) -> None:
         """Ask every pending collective whether it has completed (see ``Pending.sweep``)."""
         self.pending.sweep(now_ns, self.clock.step, joined_since_ns=joined_since_ns)

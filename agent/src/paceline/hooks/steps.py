@@ -48,7 +48,7 @@ class StepClock:
         """When the optimizer ended a step that is not committed yet; 0: there is none."""
         self.phase = Phase.HOST
         self._since_ns = 0
-        self._step_start_ns = 0
+        self.step_start_ns = 0
         self._work = False
         self._ever_work = False
         self._manual = False
@@ -69,8 +69,8 @@ class StepClock:
 
     def seen(self, now_ns: int) -> None:
         """Something happened: the first such time is the start of step 0."""
-        if not self._step_start_ns:
-            self._step_start_ns = now_ns
+        if not self.step_start_ns:
+            self.step_start_ns = now_ns
 
     def input_begin(self, now_ns: int) -> None:
         """The training loop asks for its next batch."""
@@ -228,10 +228,10 @@ class StepClock:
         if self.sink is not None:
             self.sink.record(
                 RecordKind.STEP, 0, _NO_GROUP, 0, self.step, _NO_PEER, 0,
-                self._step_start_ns, end_ns,
+                self.step_start_ns, end_ns,
             )  # fmt: skip
         self.step += 1
-        self._step_start_ns = end_ns
+        self.step_start_ns = end_ns
         self._work = False
 
     def _mark_work(self, now_ns: int) -> None:

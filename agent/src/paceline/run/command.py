@@ -19,12 +19,15 @@ from paceline.run.helpers import Helper, start_collector, start_sidecar
 from paceline.run.job import exec_job, run_job
 from paceline.run.plan import Destination, Plan, make_plan
 from paceline.run.report import fetch_report, print_report, write_report
-from paceline.settings import is_disabled
+from paceline.settings import RUN_MARK, is_disabled
 
 DRAIN_TIMEOUT_S = 20.0
 """How long the end of a job waits for its last records to be acknowledged."""
 ABSENT_DRAIN_TIMEOUT_S = 5.0
 """The same for a collector that may not be there: what waits is kept in the spool."""
+NOTHING_RECORDED = (
+    "nothing was recorded: the job used no torch.distributed, or `paceline doctor` tells why"
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -72,11 +75,13 @@ class _Launch:
         self._embedded = False
         self._events_dir: Path | None = None
         self._sidecar: Helper | None = None
+        self._kept = False
 
     @contextlib.contextmanager
     def services(self) -> Iterator[_Launch]:
         """Start what the plan needs, and stop it in the end."""
         with contextlib.ExitStack() as cleanup:
+            cleanup.callback(self._clean_up)
             try:
                 self._start(cleanup)
             except Exception as error:
@@ -118,6 +123,10 @@ class _Launch:
         )
         cleanup.callback(self._sidecar.stop)
 
+    def _clean_up(self) -> None:
+        if self._plan.owns_runtime_dir and not self._kept:
+            shutil.rmtree(self._plan.runtime_dir, ignore_errors=True)
+
     def _start_collector(self, cleanup: contextlib.ExitStack) -> None:
         state_dir = Path(
             cleanup.enter_context(
@@ -137,6 +146,10 @@ class _Launch:
     def _finish(self) -> None:
         plan = self._plan
         if self._sidecar is None:
+            return
+        marks = list(plan.runtime_dir.glob(f"{RUN_MARK}{plan.run_id or '*'}"))
+        if not marks:
+            _say(NOTHING_RECORDED)  # and the sidecar would go on waiting for a first ring
             return
         drained = self._sidecar.wait(
             DRAIN_TIMEOUT_S if self._embedded or self._events_dir else ABSENT_DRAIN_TIMEOUT_S
@@ -160,15 +173,13 @@ class _Launch:
                 f"with: paceline sidecar --drain --url {self._url} "
                 f"--runtime-dir {plan.runtime_dir}"
             )
-        if plan.owns_runtime_dir and (drained or self._embedded):
-            shutil.rmtree(plan.runtime_dir, ignore_errors=True)
+        self._kept = not drained and not self._embedded
+        if plan.run_id:
+            for mark in marks:
+                mark.unlink(missing_ok=True)
 
     def _tell_event_logs(self) -> None:
         plan = self._plan
-        if not plan.events_dir.is_dir() or not any(plan.events_dir.iterdir()):
-            _say("nothing was recorded: the job used no torch.distributed, or `paceline doctor` "
-                 "tells why")  # fmt: skip
-            return
         _say(f"event logs are in {plan.events_dir}; see what they say with: "
              f"paceline analyze {plan.events_dir}")  # fmt: skip
         if plan.report is not None:

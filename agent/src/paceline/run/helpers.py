@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -27,17 +28,25 @@ class Helper:
     """
 
     def __init__(
-        self, arguments: Sequence[str], env: Mapping[str, str], *, dies_with_parent: bool
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        dies_with_parent: bool,
+        log: Path | None = None,
     ) -> None:
         clean = {name: value for name, value in env.items() if name not in _ONLY_FOR_THE_JOB}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "paceline", *arguments],
-            env=clean,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=_die_with_parent if dies_with_parent else None,
-        )
+        with contextlib.ExitStack() as opened:
+            errors = None if log is None else opened.enter_context(log.open("wb"))
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "paceline", *arguments],
+                env=clean,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if dies_with_parent else None,
+            )
 
     @property
     def pid(self) -> int:
@@ -87,7 +96,8 @@ def start_collector(state_dir: Path, env: Mapping[str, str], token: str) -> tupl
         "PACELINE_TOKEN": token,
         "PACELINE_STATE_DIR": str(state_dir),
     }
-    collector = Helper(arguments, own_env, dies_with_parent=True)
+    log = state_dir / "collector.log"
+    collector = Helper(arguments, own_env, dies_with_parent=True, log=log)
     deadline_s = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline_s and collector.running():
         try:
@@ -96,8 +106,9 @@ def start_collector(state_dir: Path, env: Mapping[str, str], token: str) -> tupl
             time.sleep(_POLL_S)
     ended = not collector.running()
     collector.stop()
+    last_line = next(iter(log.read_text(errors="replace").splitlines()[::-1]), "it said nothing")
     raise OSError(
-        "the collector could not be started"
+        f"the collector could not be started: {last_line}"
         if ended
         else f"the collector was not ready within {READY_TIMEOUT_S:.0f} s"
     )
