@@ -50,7 +50,9 @@ def test_rejected_frames_are_named_by_offset() -> None:
         ("nan", 0, 0),
         ("soon", 0, 0),
         ("", 0, 0),
-        (email.utils.formatdate(time.time() + 60, usegmt=True), 50, 61),
+        pytest.param(
+            email.utils.formatdate(time.time() + 60, usegmt=True), 50, 61, id="in a minute"
+        ),
     ],
 )
 def test_retry_after_is_honoured_within_bounds(value: str, least: float, most: float) -> None:
