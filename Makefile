@@ -31,12 +31,21 @@ test-slow: setup ## Run the tests that are too long for `make test`
 test-gpu: setup ## Run the tests that need an NVIDIA GPU
 	@$(PY) -m pytest -m gpu tests/gpu
 
-check: setup ## Format, lint, types, layers, unit tests, committed dashboards
-	$(PY) -m ruff format --check $(SOURCES)
+CHECKS := check-format check-lint check-types check-layers check-dashboards check-unit
+.PHONY: $(CHECKS)
+check: $(CHECKS) ## Format, lint, types, layers, unit tests, committed dashboards
+$(CHECKS): setup
+check-format:
+	$(PY) -m ruff format --check --quiet $(SOURCES)
+check-lint:
 	$(PY) -m ruff check $(SOURCES)
+check-types:
 	$(PY) -m mypy
+check-layers:
 	.venv/bin/lint-imports --no-logo
+check-dashboards:
 	$(PY) -m paceline_dashboards.build build dashboards/dist --check
+check-unit:
 	$(PY) -m pytest -q -n 2 tests/unit
 
 bench: setup ## Measure overhead, memory and throughput; writes bench/results
