@@ -103,6 +103,9 @@ def test_gradients_of_ddp_are_reduced_once_a_step(ring: Ring, first_step: dict[s
             assert backward.start_ns <= r.start_ns < backward.end_ns
             # Released by the reducer in C++: seen when backward returns, not a step later.
             assert r.end_ns - backward.end_ns < 5e6
+        # Nothing is left to compute when the last bucket is issued: from then on DDP waits.
+        newest = max(reduced, key=lambda r: r.start_ns)
+        assert [r.join_ns for r in reduced if r.join_ns] == [newest.start_ns]
 
 
 def test_fsdp2_gathers_parameters_and_scatters_gradients(

@@ -120,7 +120,13 @@ class Pending:
         self.write(entry, end_ns, join_ns, flags)
 
     def sweep(
-        self, now_ns: int, step: int, *, older_than_ns: int = 0, joined_since_ns: int = 0
+        self,
+        now_ns: int,
+        step: int,
+        *,
+        older_than_ns: int = 0,
+        joined_since_ns: int = 0,
+        spare_newest: bool = False,
     ) -> None:
         """Give those that have completed ``now_ns`` as their release.
 
@@ -132,6 +138,7 @@ class Pending:
                 it issued (autograd under DDP). If the newest collective was issued since, and
                 nobody waited for it in Python, that wait began when it was issued: nothing was
                 left to compute. 0: nobody is known to have waited.
+            spare_newest: leave the newest to a sweep that knows who waited for it.
         """
         if not self._entries:
             return
@@ -139,6 +146,8 @@ class Pending:
             if now_ns - entry.start_ns < older_than_ns:
                 continue
             work = entry.work
+            if work is None or (spare_newest and entry is self._newest):
+                continue  # another thread has just written it, or is to
             if work.is_completed() or (entry.op not in _P2P and _future_done(work)):
                 if self._entries.pop(id(work), None) is not None:
                     joined = entry is self._newest and entry.start_ns >= joined_since_ns > 0
@@ -167,6 +176,7 @@ class Pending:
             )  # fmt: skip
         finally:
             writer.finish(entry.slot)
+            entry.work = None  # it keeps tensors alive
 
     def _let_go(self, key: int) -> None:
         entry = self._entries.pop(key, None)

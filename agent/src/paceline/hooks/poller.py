@@ -47,4 +47,9 @@ class Poller:
         if now_ns - self._anchored_ns >= ANCHOR_PERIOD_NS:
             self._anchored_ns = now_ns
             recorder.writer.anchor()
-        recorder.pending.sweep(now_ns, recorder.clock.step, older_than_ns=LONG_PENDING_NS)
+        recorder.pending.sweep(
+            now_ns,
+            recorder.clock.step,
+            older_than_ns=LONG_PENDING_NS,
+            spare_newest=recorder.clock.in_backward,
+        )
