@@ -13,9 +13,8 @@ from paceline_service.errors import UntrustedHostError, problem_response
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 SECURITY_HEADERS = (
-    (b"content-security-policy", b"default-src 'self'; style-src 'self' 'unsafe-inline'; "
-     b"img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
-     b"frame-ancestors 'none'"),
+    (b"content-security-policy", b"default-src 'self'; object-src 'none'; base-uri 'none'; "
+     b"form-action 'none'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),

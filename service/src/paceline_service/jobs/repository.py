@@ -31,6 +31,7 @@ class AttemptRow:
     ranks_seen: int
     verdict: str
     headline: str
+    slowdown: float | None
     last_frame_id: int
     report_frame_id: int
 
@@ -200,6 +201,7 @@ async def save_snapshot(connection: AsyncConnection, snapshot: Snapshot) -> None
             ranks_seen=snapshot.ranks_seen,
             verdict=snapshot.verdict,
             headline=snapshot.headline,
+            slowdown=snapshot.slowdown,
             report_frame_id=snapshot.frame_id,
             state=pack_state(snapshot),
         )
@@ -212,7 +214,8 @@ def _attempts() -> Any:
         Job.name, JobAttempt.id, JobAttempt.ordinal, JobAttempt.run_id, JobAttempt.launch_attempt,
         JobAttempt.world_size, JobAttempt.first_seen_wall_ns, JobAttempt.last_seen_wall_ns,
         JobAttempt.ended, JobAttempt.steps, JobAttempt.ranks_seen, JobAttempt.verdict,
-        JobAttempt.headline, JobAttempt.last_frame_id, JobAttempt.report_frame_id,
+        JobAttempt.headline, JobAttempt.slowdown, JobAttempt.last_frame_id,
+        JobAttempt.report_frame_id,
     ).join(Job, Job.id == JobAttempt.job_id)  # fmt: skip
 
 
@@ -225,6 +228,7 @@ def _attempt_row(row: Row[Any]) -> AttemptRow:
         ),
         last_seen_wall_ns=row.last_seen_wall_ns, ended=row.ended, steps=row.steps,
         ranks_seen=row.ranks_seen, verdict=row.verdict, headline=row.headline,
+        slowdown=row.slowdown,
         last_frame_id=row.last_frame_id, report_frame_id=row.report_frame_id,
     )  # fmt: skip
 

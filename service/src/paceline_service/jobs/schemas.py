@@ -24,6 +24,7 @@ class JobRow(BaseModel):
     steps: int
     verdict: str
     headline: str
+    slowdown: float | None
 
 
 class JobList(BaseModel):

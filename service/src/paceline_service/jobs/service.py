@@ -130,6 +130,7 @@ class JobService:
             "steps": live.steps if live else row.steps,
             "verdict": (live.verdict if live else row.verdict) or "insufficient_evidence",
             "headline": live.headline if live else row.headline,
+            "slowdown": live.slowdown if live else row.slowdown,
         }
 
     def _attempt_json(self, row: AttemptRow) -> Json:

@@ -56,6 +56,12 @@ class Snapshot:
         return str(self.report["job"]["headline"])
 
     @property
+    def slowdown(self) -> float | None:
+        """The slowdown of the report."""
+        slowdown = self.report["slowdown"]
+        return None if slowdown is None else float(slowdown)
+
+    @property
     def steps(self) -> int:
         """How many steps were analysed."""
         return int(self.report["job"]["steps"])

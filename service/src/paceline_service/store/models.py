@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -73,6 +74,7 @@ class JobAttempt(Base):
     ranks_seen: Mapped[int] = mapped_column(Integer, default=0)
     verdict: Mapped[str] = mapped_column(String(32), default="")
     headline: Mapped[str] = mapped_column(Text, default="")
+    slowdown: Mapped[float | None] = mapped_column(Float)
     report_frame_id: Mapped[int] = mapped_column(BigInteger, default=0)
     """The newest frame that ``state`` takes into account; 0: it has to be made again."""
     state: Mapped[bytes | None] = mapped_column(LargeBinary)

@@ -1,14 +1,11 @@
 // The list of jobs: the worst first in the eye, one row to click.
 
-import { jobPath } from "./api.js";
 import { fill, h, icon, setText } from "./dom.js";
 import { ago, count, times } from "./format.js";
 import { jobLink } from "./router.js";
 import { verdict } from "./words.js";
 
 const REFRESH_MS = 3_000;
-const REPORT_MS = 15_000;
-const REPORTS_AT_MOST = 30;
 
 /** Open the list of all jobs; returns its element and how to start and leave it. */
 export async function openJobs({ api, onLink }) {
@@ -37,7 +34,6 @@ export async function openJobs({ api, onLink }) {
 
 class JobsView {
   #rows = new Map();
-  #slowdowns = new Map();
 
   constructor(api) {
     this.api = api;
@@ -49,7 +45,6 @@ class JobsView {
 
   async refresh(signal) {
     const { jobs } = await this.api.json("v1/jobs", { signal });
-    await Promise.all(jobs.slice(0, REPORTS_AT_MOST).map((job) => this.#addSlowdown(job, signal)));
     const old = this.#rows;
     this.#rows = new Map();
     for (const job of jobs) {
@@ -65,21 +60,6 @@ class JobsView {
     const title = h("h1", { class: "page-title" }, "Jobs");
     if (jobs.length === 0) fill(this.element, title, emptyState());
     else if (!this.list.isConnected || this.element.querySelector(".empty")) fill(this.element, title, this.head, this.list);
-  }
-
-  /** The list may come without the figure; the report of a job has it. */
-  async #addSlowdown(job, signal) {
-    if (job.slowdown !== undefined || job.verdict === "insufficient_evidence") return;
-    const known = this.#slowdowns.get(job.job);
-    const same = known && known.steps === job.steps && known.attempt === job.attempt;
-    if (known && (same || Date.now() - known.atMs < REPORT_MS)) {
-      job.slowdown = known.value;
-      return;
-    }
-    try {
-      job.slowdown = (await this.api.json(jobPath(job.job, "report"), { signal })).slowdown;
-      this.#slowdowns.set(job.job, { value: job.slowdown, steps: job.steps, attempt: job.attempt, atMs: Date.now() });
-    } catch { /* the row shows a dash */ }
   }
 }
 

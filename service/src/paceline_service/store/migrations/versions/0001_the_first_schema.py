@@ -56,6 +56,7 @@ def upgrade() -> None:
         sa.Column("ranks_seen", sa.Integer(), nullable=False),
         sa.Column("verdict", sa.String(length=32), nullable=False),
         sa.Column("headline", sa.Text(), nullable=False),
+        sa.Column("slowdown", sa.Float(), nullable=True),
         sa.Column("report_frame_id", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.LargeBinary(), nullable=True),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_job_attempts_job_id")),
