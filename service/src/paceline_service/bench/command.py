@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,14 @@ def table_of(part: str, result: Mapping[str, Any]) -> Table:
         title_justify="left",
     )
     table.add_column("what")
-    table.add_column("value", justify="right")
-    table.add_column("95 % interval", justify="right")
-    rows = _agent_rows(result) if part == "agent" else _ingest_rows(result)
+    if part == "agent":
+        table.add_column("value", justify="right")
+        table.add_column("95 % interval", justify="right")
+        rows: Sequence[Sequence[str]] = _agent_rows(result)
+    else:
+        for shape in result["shapes"]:
+            table.add_column(shape, justify="right")
+        rows = _ingest_rows(result["shapes"].values())
     for row in rows:
         table.add_row(*row)
     return table
@@ -88,23 +93,20 @@ def _agent_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _ingest_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    rows = []
-    for name, figures in result["shapes"].items():
-        of = f" ({name})"
-        rows += [
-            (f"frames/s, durable{of}", f"{figures['frames_per_s']:,.0f}", ""),
-            (f"records/s, durable{of}", f"{figures['records_per_s']:,.0f}", ""),
-            (f"records/s, analysed{of}", f"{figures['records_per_s_analysed']:,.0f}", ""),
-            (f"records per CPU second{of}", f"{figures['records_per_collector_cpu_s']:,.0f}", ""),
-            (f"CPU: collector / generator{of}",
-             f"{figures['collector_cpu_s']:.1f} / {figures['generator_cpu_s']:.1f} s", ""),
-            (f"bytes a record: wire / store{of}",
-             f"{figures['wire_bytes_per_record']:.1f} / {figures['stored_bytes_per_record']:.1f}",
-             ""),
-            (f"collector memory{of}", f"{figures['collector_rss_mib']:.0f} MiB", ""),
-        ]  # fmt: skip
-    return rows
+def _ingest_rows(shapes: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    rows = [
+        ("frames/s, durable", "{frames_per_s:,.0f}"),
+        ("records/s, durable", "{records_per_s:,.0f}"),
+        ("records/s, analysed", "{records_per_s_analysed:,.0f}"),
+        ("records per CPU second of the collector", "{records_per_collector_cpu_s:,.0f}"),
+        ("CPU of the collector", "{collector_cpu_s:.2f} s"),
+        ("CPU of the generator", "{generator_cpu_s:.2f} s"),
+        ("bytes a record on the wire", "{wire_bytes_per_record:.1f}"),
+        ("bytes a record in the store", "{stored_bytes_per_record:.1f}"),
+        ("memory of the collector", "{collector_rss_mib:.0f} MiB"),
+    ]
+    figures = list(shapes)
+    return [[what, *(value.format_map(one) for one in figures)] for what, value in rows]
 
 
 def _ratio(interval: Mapping[str, float]) -> tuple[str, str]:
