@@ -22,6 +22,7 @@ CASES: dict[str, dict[str, str]] = {
     "disabled": {"PACELINE_DISABLE": "1"},
     "token": {"PACELINE_TOKEN": "secret"},
     "raises": {},
+    "compiled": {},
     "level_steps": {"PACELINE_LEVEL": "steps"},
     "level_off": {"PACELINE_LEVEL": "off"},
 }
@@ -109,6 +110,11 @@ def test_disabled_means_no_ring_and_no_hook(cases: dict[str, Case]) -> None:
 
 def test_the_token_does_not_stay_in_the_training_process(cases: dict[str, Case]) -> None:
     assert cases["token"].said["token"] is None
+
+
+def test_the_compiler_traces_no_hook_and_breaks_no_graph_at_one(cases: dict[str, Case]) -> None:
+    said = cases["compiled"].said
+    assert (said["breaks"], said["traced"]) == ([], [])
 
 
 def test_an_operation_that_raises_is_recorded_as_failed_and_raises(

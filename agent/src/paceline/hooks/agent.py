@@ -159,6 +159,7 @@ class Agent:
         self._patches = Patches(_compiler_skip(torch))
         if settings.level != "off":
             PhaseHooks(torch, recorder, self._patches).install(self._finder.when_imported)
+        self._finder.when_imported("torch._dynamo.trace_rules", _leave_us_alone)
         self._poller = Poller(recorder)
         self._poller.start()
         _close_at_exit(self)
@@ -208,6 +209,21 @@ def _close_at_exit(agent: Agent) -> None:
         if multiprocessing.process.parent_process() is not None:
             # Children of multiprocessing leave without running atexit.
             multiprocessing.util.Finalize(agent, Agent.close, args=(agent,), exitpriority=10)
+
+
+def _leave_us_alone(trace_rules: ModuleType) -> None:
+    """Tell torch.compile to trace none of the hooks: it would compile them with the job.
+
+    All but ``hooks.forward``, which models that are compiled whole must be traced through.
+    """
+    rules: Any = trace_rules
+    try:
+        for name in list(sys.modules):
+            hidden = name.startswith(("paceline.hooks.", "paceline.ring.", "paceline.clock"))
+            if hidden and name != "paceline.hooks.forward":
+                rules.add(name)
+    except Exception as error:
+        log.warning("torch.compile cannot be told to leave the hooks alone: %s", error)
 
 
 def _compiler_skip(torch: Any) -> Any:

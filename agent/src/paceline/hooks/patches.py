@@ -19,16 +19,29 @@ class Patches:
         self._skip_frame = skip_frame
 
     def wrap(
-        self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+        self,
+        owner: Any,
+        name: str,
+        make: Callable[[Callable[..., Any]], Callable[..., Any]],
+        *,
+        traceable: bool = False,
     ) -> bool:
-        """Replace ``owner.name`` by ``make(original)``; False where there is no such thing."""
+        """Replace ``owner.name`` by ``make(original)``; False where there is no such thing.
+
+        Args:
+            owner: a module or class.
+            name: which of its functions.
+            make: makes the wrapper.
+            traceable: whether torch's compiler may look into the wrapper.
+        """
         original = vars(owner).get(name)
         if original is None:
             return False
         wrapper: Any = functools.wraps(original)(make(original))
-        wrapper._torchdynamo_disable = True
-        if self._skip_frame is not None:
-            self._skip_frame(wrapper.__code__)
+        if not traceable:
+            wrapper._torchdynamo_disable = True
+            if self._skip_frame is not None:
+                self._skip_frame(wrapper.__code__)
         setattr(owner, name, wrapper)
 
         def restore() -> None:

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from paceline.clock import mono_ns
+from paceline.hooks.forward import wrap_forward
 from paceline.hooks.patches import Patches
 from paceline.hooks.recorder import Recorder
 
@@ -25,6 +26,7 @@ class PhaseHooks:
 
     def __init__(self, torch: Any, recorder: Recorder, patches: Patches) -> None:
         self._grad_enabled = torch.is_grad_enabled
+        self._is_compiling = torch.compiler.is_compiling
         self._recorder = recorder
         self._clock = recorder.clock
         self._patches = patches
@@ -115,23 +117,24 @@ class PhaseHooks:
         self._patches.wrap(vars(module)["_BaseDataLoaderIter"], "__next__", make)
 
     def _ddp(self, module: ModuleType) -> None:
-        self._patches.wrap(vars(module)["DistributedDataParallel"], "forward", self._forward)
+        model = vars(module)["DistributedDataParallel"]
+        self._patches.wrap(model, "forward", self._forward, traceable=True)
 
     def _fsdp1(self, module: ModuleType) -> None:
-        self._patches.wrap(vars(module)["FullyShardedDataParallel"], "forward", self._forward)
+        model = vars(module)["FullyShardedDataParallel"]
+        self._patches.wrap(model, "forward", self._forward, traceable=True)
 
     def _forward(self, original: Original) -> Original:
         clock, tell = self._clock, self.tell
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
+        def begin() -> None:
             tell(clock.forward_begin)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                tell(clock.forward_return, backward_follows=self._grad_enabled())
-                self._sweep()  # DDP broadcasts its buffers in there
 
-        return forward
+        def end() -> None:
+            tell(clock.forward_return, backward_follows=self._grad_enabled())
+            self._sweep()  # DDP broadcasts its buffers in there
+
+        return wrap_forward(original, self._is_compiling, begin, end)
 
     def _fsdp2(self, module: ModuleType) -> None:
         clock, tell = self._clock, self.tell

@@ -64,6 +64,18 @@ def main(case: str) -> None:
         train(1)
         with handle.phase("input"):
             handle.step()
+    if case == "compiled":
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+        compiled = torch.compile(model, backend="aot_eager")
+        for _ in range(2):
+            compiled(torch.ones(1, 4)).sum().backward()
+        breaks = torch._dynamo.utils.counters["graph_break"]
+        said["breaks"] = [reason for reason in breaks if "wrapped with" in reason]
+        said["traced"] = [
+            reason
+            for reason in breaks
+            if any(word in reason for word in ("monotonic_ns", "pack_into", "unbox", "paceline"))
+        ]
     if case == "raises":
         try:
             dist.all_to_all_single(torch.empty(3), torch.empty(5), [1], [2])

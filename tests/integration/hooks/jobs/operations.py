@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.distributed.distributed_c10d import _coalescing_manager
 
+LATE = 5
 LEDGER: list[list[object]] = []
 """Group name, operation, bytes, root or peer (global, -1 none)."""
 
@@ -22,10 +23,13 @@ def issued(group: dist.ProcessGroup, op: str, payload_bytes: int, peer: int = -1
 
 def world_collectives(world: dist.ProcessGroup, rank: int) -> None:
     t = torch.ones(12)  # 48 bytes
-    if rank == 1:
-        time.sleep(0.03)
-    issued(world, "all_reduce", 48)
-    dist.all_reduce(t)
+    for _ in range(LATE):
+        dist.barrier()
+        issued(world, "barrier", 0)
+        if rank == 1:
+            time.sleep(0.03)
+        issued(world, "all_reduce", 48)
+        dist.all_reduce(t)
     issued(world, "all_reduce", 48)
     work = dist.all_reduce(t, async_op=True)
     time.sleep(0.02)

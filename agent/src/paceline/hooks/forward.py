@@ -1,0 +1,30 @@
+"""The wrapper round a model's forward, which torch.compile must be able to trace through.
+
+It is alone in its module: all other hooks are hidden from the compiler (``agent.py``), and a
+hidden function within a model that is compiled with ``fullgraph=True`` would be an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def wrap_forward(
+    original: Callable[..., Any],
+    is_compiling: Callable[[], bool],
+    begin: Callable[[], object],
+    end: Callable[[], object],
+) -> Callable[..., Any]:
+    """Return ``original`` with ``begin`` and ``end`` round it, and as it was when traced."""
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        begin()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            end()
+
+    return forward
