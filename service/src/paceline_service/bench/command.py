@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
             result = _measure(part, quick=options.quick)
             console.print(table_of(part, result))
             options.results.mkdir(parents=True, exist_ok=True)
-            path = options.results / f"{part}.json"
+            path = options.results / f"{part}{'-quick' if options.quick else ''}.json"
             path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
             console.print(f"written to {path}", style="dim", soft_wrap=True)
     except PacelineError as error:
