@@ -149,8 +149,9 @@ class _Launch:
             return
         marks = list(plan.runtime_dir.glob(f"{RUN_MARK}{plan.run_id or '*'}"))
         if not marks:
-            _say(NOTHING_RECORDED)  # and the sidecar would go on waiting for a first ring
+            _say(NOTHING_RECORDED)
             return
+        self._sidecar.job_ended()
         drained = self._sidecar.wait(
             DRAIN_TIMEOUT_S if self._embedded or self._events_dir else ABSENT_DRAIN_TIMEOUT_S
         )

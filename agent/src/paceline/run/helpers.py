@@ -24,7 +24,8 @@ class Helper:
     """One process that serves a job and is in no way part of it.
 
     It is in a session of its own: a Ctrl-C in the terminal ends the job, and the helper
-    then sends what the job left.
+    then sends what the job left. Its standard input stays open until ``job_ended``, or until
+    this process dies.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Helper:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "paceline", *arguments],
                 env=clean,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
@@ -57,6 +58,11 @@ class Helper:
         """Whether it still runs."""
         return self._process.poll() is None
 
+    def job_ended(self) -> None:
+        """Tell it that no rank will be started any more."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; whether it came."""
         try:
@@ -67,6 +73,7 @@ class Helper:
 
     def stop(self) -> None:
         """End it: politely, then not."""
+        self.job_ended()
         if self.running():
             self._process.terminate()
             if not self.wait(STOP_TIMEOUT_S):
@@ -77,9 +84,11 @@ class Helper:
 def start_sidecar(
     runtime_dir: Path, env: Mapping[str, str], *, url: str = "", events_dir: Path | None = None
 ) -> Helper:
-    """Start a sidecar that ends when the last rank has ended and everything is sent."""
+    """Start a sidecar that ends when the job has ended and everything is sent."""
     where = ["--url", url] if events_dir is None else ["--events-dir", str(events_dir)]
-    arguments = ["sidecar", "--runtime-dir", str(runtime_dir), "--exit-when-idle", *where]
+    # Between two attempts no rank lives, and the job goes on.
+    until = ["--exit-when-idle", "--job-holds-stdin"]
+    arguments = ["sidecar", "--runtime-dir", str(runtime_dir), *until, *where]
     return Helper(arguments, env, dies_with_parent=False)
 
 
