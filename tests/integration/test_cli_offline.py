@@ -143,7 +143,8 @@ def test_an_empty_directory_is_bad_input(tmp_path: Path) -> None:
 
 def test_a_reader_that_goes_away_is_no_error(slow: Path) -> None:
     command = (
-        f"{sys.executable} -m paceline analyze {shlex.quote(str(slow))} --format json | head -1"
+        f"{shlex.quote(sys.executable)} -m paceline analyze {shlex.quote(str(slow))} "
+        "--format json | head -1"
     )
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False
