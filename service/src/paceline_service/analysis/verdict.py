@@ -50,7 +50,9 @@ def judge(
     missing = _missing(world_size, observed, totals, tracker, peers)
     killed = sorted(rank for rank, how in ended.items() if how == "killed")
     if killed:
-        notes.append(f"died without a clean end: rank {', '.join(map(str, killed[:16]))}")
+        shown = ", ".join(f"rank {rank}" for rank in killed[:16])
+        more = f" and {len(killed) - 16} more" if len(killed) > 16 else ""
+        notes.append(f"died without a clean end: {shown}{more}")
     if findings:
         verdict = findings[0].kind
     elif missing:
