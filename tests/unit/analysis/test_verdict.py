@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from paceline.vocabulary import Phase
@@ -133,3 +136,17 @@ def test_what_draining_gives_back_is_what_the_fault_cost() -> None:
     step_ms = 37 + 10 + 2
     assert finding.recoverable_ratio == pytest.approx(10 / step_ms, rel=0.05)
     assert finding.wasted_gpu_s == pytest.approx(3 * 0.010 * 100, rel=0.05)
+
+
+def test_a_healthy_report_says_how_slow_a_rank_could_be_and_not_be_seen() -> None:
+    scenario = Scenario(data_parallel=8, steps=300, jitter=0.02, common_jitter=0.0)
+    report = analyse(scenario).report()
+    (note,) = report.notes
+    stated = float(re.search(r"lastingly ([0-9.]+)%", note)[1]) / 100
+    assert 0.005 < stated < 0.04
+    # As stated: half as much again is named, a third of it is not.
+    own_ms = sum(scenario.phase_ms.values())
+    for share, named in ((1.5, True), (0.33, False)):
+        fault = Fault(rank=3, phase=Phase.FORWARD, extra_ms=stated * share * own_ms, first=60)
+        report = analyse(replace(scenario, steps=360, faults=(fault,))).report()
+        assert bool(report.findings or any("rank 3" in n for n in report.notes)) is named

@@ -67,6 +67,11 @@ class EpisodeTracker:
         return self._baseline
 
     @property
+    def offset_margin(self) -> float:
+        """How far the learned offset of a typical rank may be off, log units."""
+        return float(np.median(self._offset_margin))
+
+    @property
     def gamma_steps(self) -> float:
         """Steps between two false alarms of one channel at the allowed rate."""
         return steps_between_false_alarms(

@@ -117,3 +117,25 @@ def least_steps(peers: int, ranks: int, gamma: float) -> int:
         return 1 << 30
     best = max(float(place_weights(peers, delta)[-1]) for delta in DELTAS)
     return int(np.ceil(np.log(ranks * gamma * len(DELTAS)) / np.log(best)))
+
+
+def least_shift(
+    steps: int, *, peers: int, ranks: int, gamma: float, jitter: float, autocorrelation: float
+) -> float:
+    """Return the smallest lasting slowdown that ``steps`` steps would have shown, log units.
+
+    A shift of D standard deviations adds about ``D^2/2 (1 - 1/K)`` to the logarithm of the
+    evidence per step, which must reach ``ln(ranks * gamma)`` (and ln 4 for the mixture).
+
+    Args:
+        steps: judged steps; at least 1.
+        peers: K, at least 2.
+        ranks: all ranks of the job.
+        gamma: steps between false alarms.
+        jitter: standard deviation of a score, log units.
+        autocorrelation: lag-1; whitening costs a lasting shift that much of its strength.
+    """
+    needed = np.log(ranks * gamma * len(DELTAS))
+    deviations = np.sqrt(2 * needed / (max(steps, 1) * (1 - 1 / peers)))
+    lasting = np.sqrt((1 + autocorrelation) / (1 - autocorrelation))
+    return float(deviations * jitter * lasting)

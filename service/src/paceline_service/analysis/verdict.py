@@ -7,12 +7,13 @@ healthy only when the steps that were seen would have sufficed to name a clear c
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 
 import numpy as np
 
 from paceline_service.analysis.episodes import EpisodeTracker
-from paceline_service.analysis.evidence import least_steps
+from paceline_service.analysis.evidence import least_shift, least_steps
 from paceline_service.analysis.findings import alone_ratio, finding_of, merge_by_node
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
@@ -59,6 +60,7 @@ def judge(
         verdict = "insufficient_evidence"
     else:
         verdict = "healthy"
+        notes += _sensitivity(world_size, tracker, peers)
     notes = missing + notes
     observed_count = int(observed.sum())
     return Report(
@@ -143,6 +145,26 @@ def _missing(
             f"time even the clearest fault takes {needed} with {largest} peers"
         )
     return reasons
+
+
+def _sensitivity(world_size: int, tracker: EpisodeTracker, peers: PeerFinder) -> list[str]:
+    """Return how large a slowdown would have been seen: what `healthy` rules out."""
+    baseline = tracker.baseline
+    if baseline is None:
+        return []
+    shift = tracker.offset_margin + least_shift(
+        tracker.judged_steps,
+        peers=max(len(group) for group in peers.groups()),
+        ranks=world_size,
+        gamma=tracker.gamma_steps,
+        jitter=baseline.jitter,
+        autocorrelation=baseline.autocorrelation,
+    )
+    return [
+        f"a rank that was lastingly {math.expm1(shift):.1%} slower than its peers would have been "
+        f"named in these {tracker.judged_steps} steps; their own time jitters by "
+        f"{baseline.jitter:.1%} from step to step"
+    ]
 
 
 def _ranks_of_node(nodes: dict[int, str]) -> dict[str, list[int]]:
