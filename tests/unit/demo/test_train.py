@@ -55,11 +55,15 @@ def test_a_seed_makes_the_same_text_again() -> None:
     assert script.write_text(20, seed=3) == script.write_text(20, seed=3)
 
 
-def seconds(action: object) -> float:
-    assert callable(action)
+def seconds(action: Callable[[], object]) -> float:
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
+
+
+def quickest_s(action: Callable[[], object]) -> float:
+    """A pause is in every call, what the machine does to us is not."""
+    return min(seconds(action) for _ in range(5))
 
 
 @pytest.fixture
@@ -76,7 +80,7 @@ def test_a_forward_fault_pauses_in_forward_only(batch: tuple[torch.Tensor, torch
     model = model_with(paused("forward"))
     logits = model(batch[0])
     assert seconds(lambda: model(batch[0])) > 0.1
-    assert seconds(lambda: logits.sum().backward()) < 0.09
+    assert quickest_s(lambda: logits.sum().backward(retain_graph=True)) < 0.09
 
 
 def test_a_backward_fault_pauses_in_backward_only(
@@ -84,7 +88,7 @@ def test_a_backward_fault_pauses_in_backward_only(
 ) -> None:
     model = model_with(paused("backward"))
     model(batch[0])
-    assert seconds(lambda: model(batch[0])) < 0.09
+    assert quickest_s(lambda: model(batch[0])) < 0.09
     assert seconds(lambda: model(batch[0]).sum().backward()) > 0.1
 
 
