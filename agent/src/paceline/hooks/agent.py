@@ -7,9 +7,11 @@ import logging
 import os
 import sys
 import threading
+import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from paceline.clock import mono_ns
 from paceline.hooks.imports import PostImportFinder
 
 if TYPE_CHECKING:
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from paceline.settings import AgentSettings
 
 C10D = "torch.distributed.distributed_c10d"
+RECENT_NS = 1_000_000_000
+REST_S = 0.05
+"""A thread of Gloo needs microseconds, on a crowded machine a turn of the scheduler."""
 log = logging.getLogger("paceline")
 
 
@@ -59,6 +64,19 @@ class Agent:
                 part.undo()
         if self._collectives is not None:
             self._collectives.uninstall()
+
+    def leave(self) -> None:
+        """Close, and let Gloo's threads come to rest before the interpreter is taken down.
+
+        A thread of Gloo drops its last Work a moment after it woke the waiter. Tensors that
+        Python has seen (torch's own Python API shows them, and so do our kernels) need the
+        interpreter's lock for that; once the interpreter ends, asking for it aborts the process.
+        """
+        self.close()
+        if self.recorder is not None:
+            newest_ns = self.recorder.pending.newest_start_ns
+            if newest_ns and mono_ns() - newest_ns < RECENT_NS:
+                time.sleep(REST_S)
 
     def abandon(self) -> None:
         """Do nothing any more, in a forked child: ring, lock and thread are the parent's."""
@@ -201,14 +219,14 @@ def _abandon() -> None:
 
 
 def _close_at_exit(agent: Agent) -> None:
-    atexit.register(agent.close)
+    atexit.register(agent.leave)
     if "multiprocessing.process" in sys.modules:
         import multiprocessing.process
         import multiprocessing.util
 
         if multiprocessing.process.parent_process() is not None:
             # Children of multiprocessing leave without running atexit.
-            multiprocessing.util.Finalize(agent, Agent.close, args=(agent,), exitpriority=10)
+            multiprocessing.util.Finalize(agent, Agent.leave, args=(agent,), exitpriority=10)
 
 
 def _leave_us_alone(trace_rules: ModuleType) -> None:

@@ -108,6 +108,11 @@ class Pending:
                 return self.take(entry.work)
         return None
 
+    @property
+    def newest_start_ns(self) -> int:
+        """When the newest collective with a Work arrived; 0: there was none."""
+        return self._newest.start_ns if self._newest is not None else 0
+
     def waited(self, entry: Entry, join_ns: int, end_ns: int, failed: bool = False) -> None:
         """The wait for ``entry`` that began at ``join_ns`` is over."""
         flags = entry.flags

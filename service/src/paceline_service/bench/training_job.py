@@ -86,6 +86,9 @@ def main() -> None:
     if dist.get_rank() == 0:
         options.out.write_text(json.dumps({"seconds": seconds, "memory": memories}))
     dist.destroy_process_group()
+    # Without the agent nobody waits for Gloo's threads, which can abort a process that ends now
+    # (docs/adr/0011-releases-without-callbacks.md).
+    time.sleep(0.2)
 
 
 def _block(trainer: Trainer, steps: int) -> list[float]:
