@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.vocabulary import Phase
+from paceline.vocabulary import Phase, RecordKind
 from tests.simulator.feed import analyse, feed
-from tests.simulator.job import Fault, Scenario, simulate
+from tests.simulator.job import ROW_FIELDS, Fault, Scenario, simulate
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,20 @@ def test_a_job_too_short_to_judge_says_so() -> None:
     report = analyse(Scenario(steps=12)).report()
     assert report.verdict == "insufficient_evidence"
     assert "steps could be judged" in report.notes[0]
+
+
+def test_collectives_without_releases_never_make_a_job_healthy() -> None:
+    job = simulate(Scenario(steps=80))
+    ends_at, joins_at = ROW_FIELDS.index("end_ns"), ROW_FIELDS.index("join_ns")
+    for rows in job.rows:
+        for index, row in enumerate(rows):
+            if row[0] == RecordKind.COLLECTIVE:
+                blind = list(row)
+                blind[ends_at] = blind[joins_at] = 0
+                rows[index] = tuple(blind)
+    report = feed(job)[0].report()
+    assert report.verdict == "insufficient_evidence"
+    assert "release" in report.notes[0]
 
 
 def test_one_rank_alone_is_insufficient_evidence() -> None:

@@ -130,6 +130,11 @@ def _missing(
         reasons.append(
             f"{totals.incomplete} of {totals.collectives} collectives miss the record of a member"
         )
+    if totals.unreleased > totals.records / 2:
+        reasons.append(
+            f"the release of {totals.unreleased} of {totals.records} collective records is unknown "
+            "(a GPU whose device timeline is not captured), so nobody's waiting was measured"
+        )
     if seen < world_size:
         absent = np.flatnonzero(~observed)
         shown = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
