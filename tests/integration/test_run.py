@@ -181,6 +181,8 @@ def test_a_sidecar_that_runs_on_the_node_is_used_and_no_other_is_started(tmp_pat
         done = run(python(JOB), tmp_path, PACELINE_RUNTIME_DIR=str(rings), **one_rank())
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
+        asked = run(python("pass"), tmp_path, "--report", "r.json", PACELINE_RUNTIME_DIR=str(rings))
+        assert "paceline report" in asked.stderr
     finally:
         sidecar.send_signal(signal.SIGTERM)
         assert sidecar.wait(TIMEOUT_S) == 0

@@ -90,3 +90,7 @@ def _first_line(load: Callable[[], Command]) -> str:
     except Exception as error:  # one broken distribution must not hide the others
         return f"(cannot be loaded: {error})"
     return next(iter(text.strip().splitlines()), "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -146,6 +146,9 @@ class _Launch:
     def _finish(self) -> None:
         plan = self._plan
         if self._sidecar is None:
+            if plan.destination is Destination.NODE_SIDECAR and plan.report is not None:
+                _say(f"this node's sidecar sends what was recorded; write the report with: "
+                     f"paceline report {plan.job} --format json -o {plan.report}")  # fmt: skip
             return
         marks = list(plan.runtime_dir.glob(f"{RUN_MARK}{plan.run_id or '*'}"))
         if not marks:
