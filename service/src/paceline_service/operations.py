@@ -17,6 +17,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from paceline import metrics
 from paceline.metrics import Metric
 from paceline_service.collector import Collector
+from paceline_service.errors import PermissionDeniedError
 from paceline_service.export import prometheus
 from paceline_service.export.prometheus import JobSample, Sample
 from paceline_service.incidents.service import closed_reason
@@ -57,7 +58,12 @@ def operations_router(
     )
     async def scrape(request: Request) -> Response:
         """Return the metrics in Prometheus' text format (docs/metrics.md)."""
-        await collector.guard.require(request, "read")
+        grant = await collector.guard.require(request, "read")
+        if grant.job_prefix:
+            raise PermissionDeniedError(
+                f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; the metrics are of all "
+                "jobs: use a token without a job prefix"
+            )
         async with collector.database.read() as connection:
             stored = await read_drops(connection)
         drops: Counter[tuple[str, str]] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
@@ -152,7 +153,8 @@ class Agent:
         )
         writer = RingWriter(settings.runtime_dir, identity)
         if os.environ.get("PACELINE_INJECT") == "1":
-            (settings.runtime_dir / f"{RUN_MARK}{settings.run_id}").touch(mode=0o600)
+            with contextlib.suppress(OSError, ValueError):  # only a sign for `paceline run`
+                (settings.runtime_dir / f"{RUN_MARK}{settings.run_id}").touch(mode=0o600)
         import torch
 
         writer.meta({"info": {"torch": torch.__version__, "python": sys.version.split()[0]}})

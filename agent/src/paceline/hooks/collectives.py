@@ -234,8 +234,13 @@ class CollectiveHooks:
             if entry is None:
                 return call(keyset & below, tensor)
             join_ns = mono_ns()
-            out = call(keyset & below, tensor)
-            recorder.guarded(partial(recorder.pending.waited, entry, join_ns, mono_ns()))
+            waited = recorder.pending.waited
+            try:
+                out = call(keyset & below, tensor)
+            except BaseException:
+                recorder.guarded(partial(waited, entry, join_ns, mono_ns(), failed=True))
+                raise
+            recorder.guarded(partial(waited, entry, join_ns, mono_ns()))
             return out
 
         return kernel

@@ -158,15 +158,17 @@ class _Launch:
         drained = self._sidecar.wait(
             DRAIN_TIMEOUT_S if self._embedded or self._events_dir else ABSENT_DRAIN_TIMEOUT_S
         )
+        # One that could not start has sent nothing.
+        drained = drained and self._sidecar.succeeded
         self._sidecar.stop()
         if self._events_dir is not None:
             self._tell_event_logs()
         elif self._embedded:
             report = fetch_report(self._url, plan.job, self._token)
-            if plan.report is not None:
-                write_report(report, plan.report)
             if not print_report(self._url, plan.job, self._env):
                 print(report.get("job", {}).get("headline", report.get("verdict")))
+            if plan.report is not None:
+                write_report(report, plan.report)
         elif drained:
             _say(f"recorded: {self._url.rstrip('/')}/v1/jobs/{plan.job}/report")
             if plan.report is not None:

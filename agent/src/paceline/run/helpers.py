@@ -58,6 +58,11 @@ class Helper:
         """Whether it still runs."""
         return self._process.poll() is None
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended by itself, and well."""
+        return self._process.poll() == 0
+
     def job_ended(self) -> None:
         """Tell it that no rank will be started any more."""
         if self._process.stdin is not None:

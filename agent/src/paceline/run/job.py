@@ -33,7 +33,12 @@ def run_job(command: Sequence[str], env: Mapping[str, str]) -> int:
         elif child[0].poll() is None and not _came_from_terminal(number):
             child[0].send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in FORWARDED}
+    # What was ignored before us (nohup) stays ignored, in the job too.
+    before = {
+        number: signal.signal(number, forward)
+        for number in FORWARDED
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         try:
             child.append(subprocess.Popen(list(command), env=dict(env)))
@@ -68,6 +73,6 @@ def _came_from_terminal(number: int) -> bool:
     if number not in (signal.SIGINT, signal.SIGQUIT):
         return False
     try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, ValueError):
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
         return False

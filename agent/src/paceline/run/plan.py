@@ -76,7 +76,9 @@ def make_plan(
     run_id = given_id or ("" if shared else secrets.token_hex(8))
     url = env.get("PACELINE_URL", "")
 
-    runtime_dir = Path(env["PACELINE_RUNTIME_DIR"]) if env.get("PACELINE_RUNTIME_DIR") else None
+    given_dir = env.get("PACELINE_RUNTIME_DIR", "")
+    # Absolute: the job may change its directory.
+    runtime_dir = Path(given_dir).absolute() if given_dir else None
     owned = False
     if runtime_dir is None:
         runtime_dir = default_runtime_dir()

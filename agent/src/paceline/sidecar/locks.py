@@ -22,7 +22,7 @@ class DirectoryLock:
 
     def try_take(self) -> bool:
         """Take the lock if nobody holds it."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.stat(self.path).st_ino != os.fstat(fd).st_ino:

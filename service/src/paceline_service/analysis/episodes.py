@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -25,6 +26,9 @@ SPREAD_MULTIPLE = 5.0
 """Without a healthy past a rank must stand this many spreads of its peers' offsets apart."""
 OFFSET_DOUBT = 1e-3
 """Chance that any rank's learned offset is off by more than the margin it is given."""
+FAULT_IN_LEARNING = 0.2
+"""A fault that begins while learning looks like jitter that lasts: a correlation that jumps by
+more than its own error (0.1 at 30 steps of 4 ranks) is not believed."""
 RECOVERY_LOG_ODDS = 20.0
 """Log-likelihood ratio for 'as fast as before' that closes an episode."""
 _RECOVERY_CLIP = 1.0
@@ -58,6 +62,8 @@ class EpisodeTracker:
         )
         self._seen_steps = 0
         self.judged_steps = 0
+        self.scored_steps = np.zeros(world_size, dtype=np.int64)
+        """In how many of them each rank could be compared with a peer, (R,)."""
         self.step_s = 0.0
         self.episodes: list[Episode] = []
 
@@ -87,6 +93,7 @@ class EpisodeTracker:
         note = note.with_scores(scores)
         self._notes.append(note)
         self.judged_steps += 1
+        self.scored_steps += ~np.isnan(scores)
         self.step_s = float(np.median([n.duration_ns for n in list(self._notes)[-64:]])) / 1e9
         rho = self._baseline.autocorrelation if self._baseline else 0.0
         common = relative_logs(note.self_ns, peer_groups)
@@ -109,7 +116,11 @@ class EpisodeTracker:
         self._learning.append((common, scores))
         if self.judged_steps < self._learn_at:
             return
-        self._baseline = learn_baseline(np.stack([common for common, _ in self._learning]))
+        learned = learn_baseline(np.stack([common for common, _ in self._learning]))
+        before = self._baseline
+        if before and learned.autocorrelation > before.autocorrelation + FAULT_IN_LEARNING:
+            learned = replace(learned, autocorrelation=before.autocorrelation)
+        self._baseline = learned
         measured = learn_baseline(np.stack([scores for _, scores in self._learning]))
         # Under chance alone the evidence is the number of steps on average.
         calm = self._relative.values() <= self.judged_steps

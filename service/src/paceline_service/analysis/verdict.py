@@ -60,7 +60,7 @@ def judge(
         verdict = "insufficient_evidence"
     else:
         verdict = "healthy"
-        notes += _sensitivity(world_size, tracker, peers)
+        notes += _sensitivity(world_size, tracker, peers, options)
     notes = missing + notes
     observed_count = int(observed.sum())
     return Report(
@@ -149,10 +149,20 @@ def _missing(
             f"{tracker.judged_steps} steps could be judged; at one false naming in the allowed "
             f"time even the clearest fault takes {needed} with {largest} peers"
         )
+    else:
+        few = np.flatnonzero(observed & (tracker.scored_steps < needed))
+        if len(few):
+            shown = ", ".join(map(str, few[:8])) + (", ..." if len(few) > 8 else "")
+            reasons.append(
+                f"rank {shown} could be compared in fewer than {needed} steps: their step "
+                "boundaries or their peers are missing"
+            )
     return reasons
 
 
-def _sensitivity(world_size: int, tracker: EpisodeTracker, peers: PeerFinder) -> list[str]:
+def _sensitivity(
+    world_size: int, tracker: EpisodeTracker, peers: PeerFinder, options: Options
+) -> list[str]:
     """Return how large a slowdown would have been seen: what `healthy` rules out."""
     baseline = tracker.baseline
     if baseline is None:
@@ -166,8 +176,9 @@ def _sensitivity(world_size: int, tracker: EpisodeTracker, peers: PeerFinder) ->
         autocorrelation=baseline.autocorrelation,
     )
     return [
-        f"a rank that was lastingly {math.expm1(shift):.1%} slower than its peers would have been "
-        f"named in these {tracker.judged_steps} steps; their own time jitters by "
+        f"a rank that became lastingly {math.expm1(shift):.1%} slower than its peers would have "
+        f"been named in these {tracker.judged_steps} steps, one slow from its first step at "
+        f"{max(math.expm1(shift), options.slow_from_start_ratio):.1%}; their own time jitters by "
         f"{baseline.jitter:.1%} from step to step"
     ]
 
