@@ -49,7 +49,3 @@ class PeerFinder:
                 roles.setdefault(role, []).append(rank)
             self._groups = [np.array(ranks, dtype=np.int64) for ranks in roles.values()]
         return self._groups
-
-    def group_of(self, rank: int) -> Int64Array:
-        """Return the peers of ``rank``, itself among them."""
-        return next(group for group in self.groups() if rank in group)
