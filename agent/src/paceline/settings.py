@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 JOB_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
-LEVELS = ("full", "steps", "off")
-"""full: everything; steps: steps and phases only; off: nothing is written, counters still run."""
+LEVELS = ("off", "steps", "collectives", "full")
+"""Each brings what those before it bring. off: nothing is written, counters still run; steps: steps
+and phases; collectives: every collective; full: times on the device, pauses, starvation."""
 MAX_RUN_ID_CHARS = 64
 
 RUN_MARK = ".recorded-"

@@ -35,13 +35,24 @@ class Op(IntEnum):
 
 
 class Phase(IntEnum):
-    """Where in a step a rank spends its time; HOST is what no other phase covers."""
+    """Where in a step a rank spends its time; HOST is what no other phase covers.
+
+    The phases of a rank never overlap, but for those in ``OVERLAYS``, which say what happened
+    within them.
+    """
 
     HOST = 0
     INPUT = 1
     FORWARD = 2
     BACKWARD = 3
     OPTIMIZER = 4
+    COPY = 5
+    """The batch goes from the host's memory to the device."""
+    CHECKPOINT = 6
+    GC = 7
+    """Python's garbage collector stopped every thread."""
+    STARVED = 8
+    """A thread of the process was ready and could not run: no core, or no interpreter lock."""
 
 
 class Flag(IntFlag):
@@ -59,8 +70,15 @@ class Flag(IntFlag):
     """Dropped or still pending when its process ended; ``end_ns`` is 0."""
     FAILED = 32
     """The operation raised; ``end_ns`` is when it did."""
+    HOST_RETURN = 64
+    """In rings only: the release is unknown, ``end_ns`` is when the call came back to the host.
+    The sidecar finds the plugin's record between the two, and sends 0 where there is none."""
 
 
+OVERLAYS = frozenset({Phase.GC, Phase.STARVED})
+"""Phases that lie within others; they explain time and are never added to it."""
+EXCLUSIVE_PHASES = tuple(phase for phase in Phase if phase not in OVERLAYS)
+"""The phases that a step divides into; their numbers are 0 to 6."""
 ROOTED_OPS = frozenset({Op.BROADCAST, Op.REDUCE, Op.GATHER, Op.SCATTER})
 P2P_OPS = frozenset({Op.SEND, Op.RECV})
 BARRIER_LIKE_OPS = frozenset(

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import struct
+import zlib
+
 import numpy as np
 
 from paceline_service.jobs.steps import RecentSteps, Step, columns, pack_ranks, unpack_ranks
@@ -12,8 +15,17 @@ def step(number: int, per_rank: np.ndarray | None = None) -> Step:
 
 def test_packed_ranks_come_back_as_they_were() -> None:
     rng = np.random.default_rng(1)
-    arrays = rng.integers(-1, 1 << 50, size=(8, 37))
+    arrays = rng.integers(-1, 1 << 50, size=(10, 37))
     assert (unpack_ranks(pack_ranks(arrays)) == arrays).all()
+
+
+def test_what_an_older_version_stored_has_nothing_in_the_phases_it_did_not_know() -> None:
+    known = np.array([[-1, 5]] + [[-1, 7]] * 7)
+    plain = np.ascontiguousarray(known.astype("<i8"))
+    shuffled = np.ascontiguousarray(plain.view(np.uint8).reshape(-1, 8).T).tobytes()
+    older = struct.pack("<BI", 1, 2) + zlib.compress(shuffled)
+    assert unpack_ranks(older)[:8].tolist() == known.tolist()
+    assert unpack_ranks(older)[8:].tolist() == [[-1, 0], [-1, 0]]
 
 
 def test_a_rank_without_data_is_null_and_unknown_facts_too() -> None:

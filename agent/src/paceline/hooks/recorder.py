@@ -27,7 +27,7 @@ class Recorder:
         self.level = level
         self.on = True
         """False: every hook passes the call through and does nothing else."""
-        self.full = level == "full"
+        self.full = level in ("collectives", "full")
         self.clock = StepClock(None if level == "off" else writer)
         self.pending = Pending(writer)
         self.known_works: set[type] = set()

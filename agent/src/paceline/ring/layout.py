@@ -27,7 +27,7 @@ STATIC_CRC_OFFSET = 508
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
 
-# The dynamic words. The writer owns all but the control block.
+# The dynamic words. The writer owns all but the control block, which is the sidecar's.
 HEAD_OFFSET = 512
 """Records ever written; a hint: the commit word of a record decides."""
 META_HEAD_OFFSET = 520
@@ -49,7 +49,14 @@ ANCHOR_SLOTS_OFFSET = 584
 ANCHOR = struct.Struct("<QQ")
 """mono_ns, wall_ns. Anchor n lies in slot n % 2; the count is stored after it."""
 CONTROL_OFFSET = 640
-"""64 bytes kept for settings that the sidecar hands to the writer."""
+"""What the sidecar asks of the writer: generation of the setting, stored last; 0: none yet."""
+CONTROL = struct.Struct("<QQII")
+"""generation, effective_step, level (index into ``settings.LEVELS``), stride. Its CRC-32 lies in
+the word behind it; a writer that finds another one looks again later."""
+CONTROL_CRC_OFFSET = 664
+APPLIED_GENERATION_OFFSET = 680
+"""The generation that the writer follows, and the first step that it holds for."""
+APPLIED_STEP_OFFSET = 688
 
 INFLIGHT_SLOTS = 64
 INFLIGHT = struct.Struct("<QQQQIiHBBII")
@@ -75,6 +82,7 @@ DEFAULT_CAPACITY = 16384
 assert RECORD.size == RECORD_CRC_OFFSET
 assert STATIC.size <= STATIC_CRC_OFFSET
 assert INFLIGHT.size <= INFLIGHT_BYTES
+assert CONTROL_OFFSET + CONTROL.size == CONTROL_CRC_OFFSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from paceline.wire.frames import (
     MAX_GROUPS_PER_FRAME,
     MAX_PENDING_PER_FRAME,
     MAX_RECORDS_PER_FRAME,
+    MAX_SAMPLES_PER_FRAME,
     Frame,
 )
 
@@ -165,6 +166,10 @@ def _check(frame: Frame) -> None:
         raise WireError("incarnation, frame_seq or attempt of a frame is out of range")
     if not _JOB.match(frame.job):
         raise WireError(f"job {frame.job[:200]!r} is not 1 to 128 of A-Z a-z 0-9 . _ -")
+    if len(frame.telemetry) > MAX_SAMPLES_PER_FRAME:
+        raise WireError(
+            f"frame of {len(frame.telemetry)} samples; the limit is {MAX_SAMPLES_PER_FRAME}"
+        )
     if len(frame.groups) > MAX_GROUPS_PER_FRAME or len(frame.pending) > MAX_PENDING_PER_FRAME:
         raise WireError(
             f"frame of {len(frame.groups)} groups and {len(frame.pending)} pending collectives; "

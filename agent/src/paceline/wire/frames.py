@@ -16,6 +16,7 @@ DELTA_COLUMNS = frozenset({"seq", "step", "start_ns"})
 MAX_RECORDS_PER_FRAME = 16384
 MAX_GROUPS_PER_FRAME = 1024
 MAX_PENDING_PER_FRAME = 1024
+MAX_SAMPLES_PER_FRAME = 1024
 
 
 class GroupDef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,6 +40,14 @@ class Pending(msgspec.Struct, frozen=True, array_like=True):
     peer: int
     payload_bytes: int
     start_ns: int
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """What was read of a rank's GPU and host at one moment; names are in docs/telemetry.md."""
+
+    time_ns: int
+    """On the clock of the rank's records."""
+    values: dict[str, int | float | str | list[str]]
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,3 +82,8 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     """``closed`` after a clean end, ``killed`` when the writer died without one, else empty."""
     info: dict[str, str] = {}
     """Facts about the process, for example ``torch`` and ``backend``."""
+    telemetry: list[Sample] = []
+    """Values of the node come with the frames of one of its ranks only."""
+    control_generation: int = 0
+    """The setting that the rank follows, and the first step that it holds for."""
+    control_step: int = 0

@@ -25,7 +25,7 @@ class StepBlame:
     """Who is charged with the waits of one step, ns.
 
     Attributes:
-        blamed_ns: (R, 5) charged to each rank and phase.
+        blamed_ns: (R, 7) charged to each rank and phase.
         caused_ns: (R,) waits at collectives where the rank arrived last; names victims too.
         last_count: (R,) how often the rank arrived last, where that is significant.
         unattributed_ns: waits that nobody's delay explains. ``blamed_ns.sum()`` and this are

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from paceline.vocabulary import EXCLUSIVE_PHASES
 from paceline_service.analysis.records import FloatArray, Int64Array
 from paceline_service.analysis.timeline import StepRow
 
@@ -66,8 +67,8 @@ class Episode:
     last_arrivals: int = 0
     contested: int = 0
     """Collectives in which a last arriver stood out, as ``last_arrivals`` of this rank."""
-    phase_excess_ns: FloatArray = field(default_factory=lambda: np.zeros(5))
-    phase_peer_ns: FloatArray = field(default_factory=lambda: np.zeros(5))
+    phase_excess_ns: FloatArray = field(default_factory=lambda: np.zeros(len(EXCLUSIVE_PHASES)))
+    phase_peer_ns: FloatArray = field(default_factory=lambda: np.zeros(len(EXCLUSIVE_PHASES)))
     self_ns: float = 0.0
     peer_self_ns: float = 0.0
     recovery: float = 0.0

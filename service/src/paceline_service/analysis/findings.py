@@ -16,6 +16,8 @@ _CAUSE_OF_PHASE = {
     Phase.FORWARD: "compute",
     Phase.BACKWARD: "compute",
     Phase.OPTIMIZER: "compute",
+    Phase.COPY: "input",
+    Phase.CHECKPOINT: "host",
 }
 SECOND_PHASE_SHARE = 0.3
 """A second phase is mentioned when it holds at least this share of the excess."""

@@ -11,21 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.vocabulary import Phase, RecordKind
+from paceline.vocabulary import EXCLUSIVE_PHASES, OVERLAYS, Flag, Phase, RecordKind
 from paceline_service.analysis.matching import Matches
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.analysis.table import Table
 from paceline_service.analysis.waits import Waits
 
-PHASES = len(Phase)
+PHASES = len(EXCLUSIVE_PHASES)
+_OVERLAYS = [int(phase) for phase in OVERLAYS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
     """One step over all ranks; arrays by global rank, ns, -1 where a rank has no data.
 
-    ``start_ns`` is on each rank's own clock; ``phase_self_ns`` is (R, 5) in the order of
-    ``Phase``; ``duration_ns`` is the median over the ranks; ``slowest_rank`` has the largest
+    ``start_ns`` is on each rank's own clock; ``phase_self_ns`` is (R, 7) in the order of
+    ``EXCLUSIVE_PHASES``; ``duration_ns`` is the median over the ranks; ``slowest_rank`` has the largest
     self time, -1 when nobody waited for it.
     """
 
@@ -50,7 +51,7 @@ class Exposures:
 
     A last arriver that went on without stopping is here too, with nothing exposed, because
     its self time until then is what the others waited for. ``row`` indexes the rows of
-    ``Matches``; ``self_before_ns`` is (E, 5), self time per phase from the step's start to the
+    ``Matches``; ``self_before_ns`` is (E, 7), self time per phase from the step's start to the
     join; ``position_ns`` is the join's time since that start.
     """
 
@@ -165,7 +166,12 @@ class _Intervals:
     ) -> None:
         self._begin = begin
         self._span = span
-        chosen = np.flatnonzero((table.kind == RecordKind.PHASE) & (begin[table.rank] >= 0))
+        chosen = np.flatnonzero(
+            (table.kind == RecordKind.PHASE)
+            & (begin[table.rank] >= 0)
+            & ~np.isin(table.code, _OVERLAYS)
+            & ((table.flags & Flag.GPU_TIME) == 0)  # these repeat the host's, on the device
+        )
         rank = table.rank[chosen]
         start = np.clip(table.start_ns[chosen], begin[rank], end[rank])
         stop = np.clip(table.end_ns[chosen], begin[rank], end[rank])
@@ -203,7 +209,7 @@ class _Intervals:
         return np.where(covered, self.code[index], int(Phase.HOST))
 
     def spent_until(self, rank: Int64Array, time_ns: Int64Array) -> Int64Array:
-        """Return (N, 5) wall time per phase from the step's start to ``time_ns``."""
+        """Return (N, 7) wall time per phase from the step's start to ``time_ns``."""
         at = self._shift(rank, time_ns)
         spent = np.zeros((len(rank), PHASES), dtype=np.int64)
         if len(self.start):

@@ -28,6 +28,8 @@ PHASE_STYLES = {
     "forward": "#4cc9f0",
     "backward": "#4f6df5",
     "optimizer": "#2a9d8f",
+    "copy": "#e07a3f",
+    "checkpoint": "#8a9a5b",
     "host": "#8d99ae",
 }
 """Readable on dark and on light terminals; rich takes the nearest where there are fewer colours."""

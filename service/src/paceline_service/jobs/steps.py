@@ -1,9 +1,9 @@
 """Steps as the API and the store hold them: per-rank arrays, packed small, and as columns.
 
 ``ranks_blob`` of the table ``step_summaries`` is one version byte, the number of ranks R as
-4 bytes (little endian), then zlib over the byte-shuffled int64 array (8, R): self, wait,
-communication, and self time in the phases host, input, forward, backward, optimizer; ns,
--1 where a rank has no data.
+4 bytes (little endian), then zlib over the byte-shuffled int64 array (10, R): self, wait,
+communication, and self time in the phases host, input, forward, backward, optimizer, copy,
+checkpoint; ns, -1 where a rank has no data. Version 1 knew the first five phases.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from paceline.vocabulary import Phase, phase_name
+from paceline.vocabulary import EXCLUSIVE_PHASES, phase_name
 from paceline_service.analysis.records import Int64Array
 
-PHASE_NAMES = [phase_name(phase) for phase in Phase]
+PHASE_NAMES = [phase_name(phase) for phase in EXCLUSIVE_PHASES]
 _HEAD = struct.Struct("<BI")
-_VERSION = 1
-_ROWS = 3 + len(Phase)
+_VERSION = 2
+_ROWS = 3 + len(EXCLUSIVE_PHASES)
+_ROWS_OF_VERSION = {1: 8, _VERSION: _ROWS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step over all R ranks; ``per_rank`` is (8, R) as in ``ranks_blob``."""
+    """One step over all R ranks; ``per_rank`` is (10, R) as in ``ranks_blob``."""
 
     step: int
     start_wall_ns: int
@@ -48,12 +49,12 @@ class Step:
 def stack_per_rank(
     self_ns: Int64Array, wait_ns: Int64Array, comm_ns: Int64Array, phase_self_ns: Int64Array
 ) -> Int64Array:
-    """Return the arrays (R,) and (R, 5) of a step as one (8, R)."""
+    """Return the arrays (R,) and (R, 7) of a step as one (10, R)."""
     return np.concatenate([np.stack([self_ns, wait_ns, comm_ns]), phase_self_ns.T])
 
 
 def pack_ranks(per_rank: Int64Array) -> bytes:
-    """Return (8, R) as ``ranks_blob``."""
+    """Return (10, R) as ``ranks_blob``."""
     plain = np.ascontiguousarray(per_rank.astype("<i8"))
     shuffled = np.ascontiguousarray(plain.view(np.uint8).reshape(-1, 8).T).tobytes()
     return _HEAD.pack(_VERSION, per_rank.shape[1]) + zlib.compress(shuffled, 1)
@@ -62,10 +63,12 @@ def pack_ranks(per_rank: Int64Array) -> bytes:
 def unpack_ranks(blob: bytes) -> Int64Array:
     """Return what ``pack_ranks`` packed."""
     version, ranks = _HEAD.unpack_from(blob)
-    assert version == _VERSION, f"ranks_blob of version {version} in the database"
+    assert version in _ROWS_OF_VERSION, f"ranks_blob of version {version} in the database"
     shuffled = np.frombuffer(zlib.decompress(blob[_HEAD.size :]), dtype=np.uint8)
     plain = np.ascontiguousarray(shuffled.reshape(8, -1).T)
-    return plain.view("<i8").reshape(_ROWS, ranks).astype(np.int64)
+    known = plain.view("<i8").reshape(_ROWS_OF_VERSION[version], ranks).astype(np.int64)
+    unknown = np.where(known[:1] < 0, -1, 0).repeat(_ROWS - len(known), axis=0)
+    return np.concatenate([known, unknown])
 
 
 class RecentSteps:

@@ -1,5 +1,7 @@
 // Fetches the steps that come into view and are not there yet, a few at a time.
 
+import { PHASES } from "./steps.js";
+
 const NUMBERS_PER_REQUEST = 120_000;
 const SETTLE_MS = 120;
 const PHASE_RANKS = 256;
@@ -53,7 +55,7 @@ export class StepLoader {
     if (ranks.length === 0) return null;
     const lacks = (step, rank) => {
       const row = store.get(step);
-      return row && row.self[rank] === row.self[rank] && !(row.phases?.[rank * 5] >= 0) && !this.#asked.has(`${step}/${rank}`);
+      return row && row.self[rank] === row.self[rank] && !(row.phases?.[rank * PHASES.length] >= 0) && !this.#asked.has(`${step}/${rank}`);
     };
     const bare = this.#run(end, from, Math.max(1, Math.floor(NUMBERS_PER_REQUEST / (ranks.length * 8))), (step) => ranks.some((rank) => lacks(step, rank)));
     if (!bare) return null;

@@ -20,6 +20,8 @@ export function prepare(canvas, width, height) {
 const STROKES = {
   input: (c) => { line(c, -2, 8, 8, -2); line(c, 2, 12, 12, 2); },
   optimizer: (c) => { c.fillRect(1, 1, 1.6, 1.6); c.fillRect(5, 5, 1.6, 1.6); },
+  copy: (c) => { line(c, 0, 4, 8, 4); line(c, 4, 0, 4, 8); },
+  checkpoint: (c) => { c.fillRect(2, 2, 4, 4); },
   comm: (c) => { line(c, 0, 0, 8, 8); line(c, 8, 0, 0, 8); },
   host: (c) => { c.fillRect(0, 3, 8, 1); },
 };

@@ -1,6 +1,6 @@
 // What is known of a job's steps: one row of typed arrays per step, indexed by global rank.
 
-export const PHASES = ["host", "input", "forward", "backward", "optimizer"];
+export const PHASES = ["host", "input", "forward", "backward", "optimizer", "copy", "checkpoint"];
 const P = PHASES.length;
 const BYTES = 64e6;
 

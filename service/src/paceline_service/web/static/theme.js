@@ -42,8 +42,8 @@ export function onTheme(listener) {
 
 const NAMES = [
   "paper", "surface", "ink", "ink-2", "ink-3", "line", "line-2", "bad", "bad-soft", "focus", "focus-soft",
-  "host", "input", "forward", "backward", "optimizer", "work", "comm", "wait", "heat-0", "heat-1", "heat-2", "hatch",
-  "on-host", "on-input", "on-forward", "on-backward", "on-optimizer", "on-work",
+  "host", "input", "forward", "backward", "optimizer", "copy", "checkpoint", "work", "comm", "wait", "heat-0", "heat-1", "heat-2", "hatch",
+  "on-host", "on-input", "on-forward", "on-backward", "on-optimizer", "on-copy", "on-checkpoint", "on-work",
 ];
 
 /** Return the colours of the present theme by name, as CSS colour strings. */

@@ -34,6 +34,8 @@ const PHASES = {
   forward: "in the forward pass",
   backward: "in the backward pass",
   optimizer: "in the optimizer",
+  copy: "copying the batch to the device",
+  checkpoint: "saving a checkpoint",
 };
 
 /** Return {label, tone, icon} of a verdict; unknown ones are shown by their own name. */
