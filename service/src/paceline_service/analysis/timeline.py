@@ -26,8 +26,8 @@ class StepRow:
     """One step over all ranks; arrays by global rank, ns, -1 where a rank has no data.
 
     ``start_ns`` is on each rank's own clock; ``phase_self_ns`` is (R, 7) in the order of
-    ``EXCLUSIVE_PHASES``; ``duration_ns`` is the median over the ranks; ``slowest_rank`` has the largest
-    self time, -1 when nobody waited for it.
+    ``EXCLUSIVE_PHASES``; ``duration_ns`` is the median over the ranks; ``slowest_rank`` has
+    the largest self time, -1 when nobody waited for it.
     """
 
     step: int
