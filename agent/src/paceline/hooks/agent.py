@@ -118,10 +118,19 @@ class Agent:
                 if self.recorder is None:
                     self._begin(c10d, rank, world_size)
                 elif (rank, world_size) != (self._identity.rank, self._identity.world_size):
-                    self.recorder.renew(self._new_ring(rank, world_size))
-                    self._groups.forget()
+                    self._renew(rank, world_size)
         except Exception as error:
             log.warning("nothing can be captured in this process: %s", error, exc_info=True)
+
+    def _renew(self, rank: int, world_size: int) -> None:
+        assert self.recorder is not None
+        try:
+            writer = self._new_ring(rank, world_size)
+        except BaseException:
+            self.recorder.close()  # rather nothing than records under a rank that is another's now
+            raise
+        self.recorder.renew(writer)
+        self._groups.forget()
 
     @property
     def _identity(self) -> Any:

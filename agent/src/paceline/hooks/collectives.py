@@ -18,6 +18,7 @@ from paceline.vocabulary import P2P_OPS, Flag, Op
 
 _ASYNC = int(Flag.ASYNC)
 _FAILED = int(Flag.FAILED)
+_HOST_RETURN = int(Flag.HOST_RETURN)
 
 
 class CollectiveHooks:
@@ -177,13 +178,15 @@ class CollectiveHooks:
         self._recorder.pending.add(entry)
 
     def _ended(self, entry: Entry, flags: int) -> None:
-        """No Work is kept: on a CPU the call itself was the wait, on a device nothing is known.
+        """No Work is kept: on a CPU the call itself was the wait, on a device we know no more.
 
         Holding a Work of NCCL would pin its tensors, and waiting for it is not ours to do.
         """
-        end_ns = mono_ns() if entry.on_cpu or flags else 0
-        join_ns = entry.start_ns if end_ns else 0
-        self._recorder.pending.write(entry, end_ns, join_ns, entry.flags | flags)
+        end_ns = mono_ns()
+        if entry.on_cpu or flags:
+            self._recorder.pending.write(entry, end_ns, entry.start_ns, entry.flags | flags)
+        else:
+            self._recorder.pending.write(entry, end_ns, 0, entry.flags | _HOST_RETURN)
 
     def _know(self, kind: type) -> None:
         self._recorder.known_works.add(kind)

@@ -74,8 +74,10 @@ class Groups:
 
     def _register(self, pg: Any) -> GroupState | None:
         ranks = _global_ranks(self._c10d, pg)
+        if not ranks:
+            return None  # asked again at the next call: it may be known then
         index = next(self._next_index)
-        if not ranks or index >= MAX_GROUPS:
+        if index >= MAX_GROUPS:
             return None
         name = str(pg.group_name)
         again = self._created.get(name, 0)

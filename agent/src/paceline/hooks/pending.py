@@ -11,7 +11,9 @@ from paceline.ring.writer import RingWriter
 from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 
 MAX_PENDING = 4096
-"""Beyond this the oldest is let go: its Work, and what that keeps alive, is the job's."""
+"""Beyond this the oldest are let go: their Works, and what those keep alive, are the job's."""
+MADE_ROOM = 1024
+"""So many at once, because looking through a full table takes as long as 80 collectives."""
 ABANDONED_STEPS = 2
 """A send or receive that nobody can wait for any more is let go after so many steps."""
 NOT_IMMEDIATE_NS = 200_000
@@ -91,9 +93,7 @@ class Pending:
     def add(self, entry: Entry) -> None:
         """Keep ``entry`` until its release is seen."""
         if len(self._entries) >= MAX_PENDING:
-            self.sweep(mono_ns(), entry.step)
-            if len(self._entries) >= MAX_PENDING:
-                self._let_go(next(iter(self._entries)))
+            self._make_room(entry.step)
         self._entries[id(entry.work)] = entry
         self._newest = entry
 
@@ -187,6 +187,13 @@ class Pending:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.write(entry, 0, 0, entry.flags | int(Flag.NOT_WAITED | Flag.ASYNC))
+
+    def _make_room(self, step: int) -> None:
+        self.sweep(mono_ns(), step)
+        too_many = len(self._entries) - (MAX_PENDING - MADE_ROOM)
+        for entry in self._snapshot()[: max(too_many, 0)]:
+            if entry.work is not None:
+                self._let_go(id(entry.work))
 
     def _snapshot(self) -> list[Entry]:
         for _ in range(3):
