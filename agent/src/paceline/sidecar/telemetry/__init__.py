@@ -1,0 +1,1 @@
+"""Telemetry of a node: GPUs, the kernel log, host and network (docs/telemetry.md)."""
