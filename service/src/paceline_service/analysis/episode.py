@@ -21,6 +21,8 @@ class StepNote:
     phase_self_ns: Int64Array
     blamed_ns: FloatArray
     last_count: Int64Array
+    launch_lag_ns: FloatArray
+    """From launch to start of the collectives on the device; NaN where that is not known."""
     scores: FloatArray
 
     def with_scores(self, scores: FloatArray) -> StepNote:
@@ -28,7 +30,9 @@ class StepNote:
         return replace(self, scores=scores)
 
 
-def make_note(row: StepRow, blamed_ns: FloatArray, last_count: Int64Array) -> StepNote:
+def make_note(
+    row: StepRow, blamed_ns: FloatArray, last_count: Int64Array, launch_lag_ns: FloatArray
+) -> StepNote:
     """Return the note of a step; the scores follow."""
     return StepNote(
         step=row.step,
@@ -37,8 +41,12 @@ def make_note(row: StepRow, blamed_ns: FloatArray, last_count: Int64Array) -> St
         phase_self_ns=row.phase_self_ns,
         blamed_ns=blamed_ns.sum(axis=1),
         last_count=last_count,
+        launch_lag_ns=launch_lag_ns,
         scores=np.full(len(row.self_ns), np.nan),
     )
+
+
+MAX_LAGS = 64
 
 
 @dataclass(slots=True)
@@ -71,6 +79,8 @@ class Episode:
     phase_peer_ns: FloatArray = field(default_factory=lambda: np.zeros(len(EXCLUSIVE_PHASES)))
     self_ns: float = 0.0
     peer_self_ns: float = 0.0
+    launch_lags_ns: list[float] = field(default_factory=list)
+    """Of the newest steps, where known."""
     recovery: float = 0.0
     recovering_since: int = -1
     pending: list[StepNote] = field(default_factory=list)
@@ -107,4 +117,6 @@ class Episode:
         self.phase_excess_ns += note.phase_self_ns[rank] - peer_phase
         self.phase_peer_ns += peer_phase
         self.self_ns += own_ns
+        if note.launch_lag_ns[rank] >= 0:
+            self.launch_lags_ns = [*self.launch_lags_ns[-MAX_LAGS + 1 :], note.launch_lag_ns[rank]]
         self.peer_self_ns += float(np.median(note.self_ns[here]))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.vocabulary import Phase, phase_name
+from paceline_service.analysis.device import LAUNCHED_LATE_NS
 from paceline_service.analysis.episode import Episode
 from paceline_service.analysis.report import Finding
 
@@ -39,6 +40,8 @@ def finding_of(
     last = episodes[-1]
     total = _Totals(episodes)
     phase, cause, shares = _main_phase(total.phase_excess_ns, phases_known)
+    if cause == "compute" and total.launched_late:
+        cause = "host"
     return Finding(
         kind="straggler",
         ranks=[last.rank],
@@ -51,7 +54,7 @@ def finding_of(
         recoverable_ratio=total.recoverable_ratio,
         wasted_gpu_s=total.blamed_ns / 1e9,
         confidence=max(episode.confidence for episode in episodes),
-        evidence=_evidence(episodes, total, phase, shares),
+        evidence=_evidence(episodes, total, phase, shares) + _launches(total),
         action=_action(last.rank, node, cause, alone=single_node),
     )
 
@@ -74,9 +77,16 @@ class _Totals:
         self.contested = sum(e.contested for e in episodes)
         self.phase_excess_ns = np.sum([e.phase_excess_ns for e in episodes], axis=0)
         self.phase_peer_ns = np.sum([e.phase_peer_ns for e in episodes], axis=0)
+        lags_ns = [lag for e in episodes for lag in e.launch_lags_ns]
+        self.launch_lag_ns = float(np.median(lags_ns)) if lags_ns else None
         duration_ns = sum(e.duration_ns for e in episodes)
         recoverable_ns = sum(e.recoverable_ns for e in episodes)
         self.recoverable_ratio = recoverable_ns / duration_ns if duration_ns else 0.0
+
+    @property
+    def launched_late(self) -> bool:
+        """Whether the device stood idle until each launch: it waited for its host."""
+        return self.launch_lag_ns is not None and self.launch_lag_ns <= LAUNCHED_LATE_NS
 
 
 def _main_phase(
@@ -138,6 +148,15 @@ def _evidence(
         spans = ", ".join(f"{e.first_step}-{e.end_step}" for e in episodes)
         sentences.append(f"it was slow {len(episodes)} times: steps {spans}")
     return sentences
+
+
+def _launches(total: _Totals) -> list[str]:
+    if total.launch_lag_ns is None:
+        return []
+    lag = f"{total.launch_lag_ns / 1e6:.2f} ms after their launch"
+    if total.launched_late:
+        return [f"its GPU waited for the host: its collectives started {lag}"]
+    return [f"its GPU was busy: its collectives started {lag}"]
 
 
 def _action(rank: int, node: str, cause: str, *, alone: bool) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from paceline.errors import AnalysisError
 from paceline.vocabulary import RecordKind
 from paceline_service.analysis.blame import BlameLedger
+from paceline_service.analysis.device import behind_host_ns, launch_lag_ns, one_timeline
 from paceline_service.analysis.episode import make_note
 from paceline_service.analysis.episodes import EpisodeTracker
 from paceline_service.analysis.matching import match
@@ -163,15 +164,18 @@ class JobAnalysis:
 
     def _judge_step(self, step: int, table: Table) -> StepRow:
         sizes = np.array([len(group.ranks) for group in self.groups] or [0], dtype=np.int64)
+        table, on_device = one_timeline(table, self.world_size)
         matches = match(table.take(table.kind == RecordKind.COLLECTIVE), sizes)
         waits = measure_waits(matches, self._clock_of_rank, self._noise.noise_ns(len(sizes)))
-        row, exposures = build_step(step, table, matches, waits, self.world_size)
+        behind_ns = behind_host_ns(matches.rows, on_device)
+        row, exposures = build_step(step, table, matches, waits, behind_ns, self.world_size)
         blame = self._ledger.charge(row, matches, waits, exposures)
+        lag_ns = launch_lag_ns(table, self.world_size)
         self._noise.learn(matches)
         self._peers.learn(matches, sizes)
         self._totals.add(row, table, matches, blame)
         self._tracker.update(
-            make_note(row, blame.blamed_ns, blame.last_count), self._peers.groups()
+            make_note(row, blame.blamed_ns, blame.last_count, lag_ns), self._peers.groups()
         )
         return row
 

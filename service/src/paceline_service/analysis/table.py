@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.vocabulary import RecordKind
+from paceline.vocabulary import Flag, RecordKind
 from paceline_service.analysis.records import COLUMNS, BoolArray, Int64Array, Records
 
 
@@ -39,6 +39,8 @@ class Table:
         return Table(**{name: getattr(self, name)[index] for name in TABLE_COLUMNS})
 
 
+DEVICE_PATIENCE_STEPS = 32
+"""A rank whose newest step on the device is further back has stopped timing them."""
 TABLE_COLUMNS = tuple(field.name for field in fields(Table))
 
 
@@ -65,6 +67,7 @@ class StepPool:
         self._parts: list[Table] = []
         self._next_step = 0
         self._last_step = np.full(world_size, -1, dtype=np.int64)
+        self._last_on_device: dict[int, int] = {}
         self._ended = np.zeros(world_size, dtype=np.bool_)
         self._grace_steps = grace_steps
         self._patience_steps = patience_steps
@@ -79,10 +82,10 @@ class StepPool:
             table = table.take(~late)
         if not len(table):
             return
-        steps = table.step[table.kind == RecordKind.STEP]
-        if len(steps):
-            self._last_step[records.rank] = max(self._last_step[records.rank], steps.max())
         self._parts.append(table)
+        steps = table.kind == RecordKind.STEP
+        if steps.any():
+            self._see_steps(records.rank, table.step[steps], table.flags[steps])
 
     def end(self, rank: int) -> None:
         """Expect nothing more from ``rank``."""
@@ -91,6 +94,19 @@ class StepPool:
     def resume(self, rank: int) -> None:
         """Expect records from ``rank`` again."""
         self._ended[rank] = False
+
+    def _see_steps(self, rank: int, steps: Int64Array, flags: Int64Array) -> None:
+        """A rank that times its steps on the device has whole ones only when those are there."""
+        on_device = (flags & Flag.GPU_TIME) != 0
+        last = int(steps.max())
+        if on_device.any():
+            self._last_on_device[rank] = int(steps[on_device].max())
+        if rank in self._last_on_device:
+            if last - self._last_on_device[rank] <= DEVICE_PATIENCE_STEPS:
+                last = self._last_on_device[rank]
+            else:  # its timers were switched off
+                del self._last_on_device[rank]
+        self._last_step[rank] = max(int(self._last_step[rank]), last)
 
     def complete(self, *, final: bool = False) -> Iterator[tuple[int, Table]]:
         """Yield each newly complete step with its rows, in order."""

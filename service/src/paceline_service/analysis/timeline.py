@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.vocabulary import EXCLUSIVE_PHASES, OVERLAYS, Flag, Phase, RecordKind
+from paceline.vocabulary import EXCLUSIVE_PHASES, OVERLAYS, Phase, RecordKind
 from paceline_service.analysis.matching import Matches
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.analysis.table import Table
@@ -64,7 +64,12 @@ class Exposures:
 
 
 def build_step(
-    step: int, table: Table, matches: Matches, waits: Waits, world_size: int
+    step: int,
+    table: Table,
+    matches: Matches,
+    waits: Waits,
+    behind_ns: Int64Array,
+    world_size: int,
 ) -> tuple[StepRow, Exposures]:
     """Split the step of every rank into self time per phase, exposed wait and communication.
 
@@ -73,6 +78,7 @@ def build_step(
         table: all records of the step.
         matches: its collectives.
         waits: what they cost.
+        behind_ns: (N,) how far the rows of ``matches`` lie behind their rank's timeline.
         world_size: R.
 
     Returns:
@@ -85,12 +91,15 @@ def build_step(
     stops = waits.exposed_ns > 0
     leads = _leads(matches, waits) & ~stops
     joined = np.flatnonzero((stops | leads) & (begin[matches.rows.rank] >= 0))
-    from_ns = np.where(stops, waits.exposed_start_ns, matches.rows.start_ns)
+    from_ns = np.where(stops, waits.exposed_start_ns, matches.rows.start_ns) - behind_ns
+    until_ns = matches.rows.end_ns - behind_ns
+    # A host that runs ahead has ended its step while its device still waits for this one.
+    latest = np.where(behind_ns > 0, until_ns, end[matches.rows.rank])
     order = np.lexsort((from_ns[joined], matches.rows.rank[joined]))
     joined = joined[order]
     rank = matches.rows.rank[joined]
     stop = np.maximum(from_ns[joined], begin[rank])
-    resume = np.where(stops[joined], np.minimum(matches.rows.end_ns[joined], end[rank]), stop)
+    resume = np.where(stops[joined], np.minimum(until_ns[joined], latest[joined]), stop)
     inside = (resume > stop) | (leads[joined] & (stop <= end[rank]))
     joined, rank, stop, resume = joined[inside], rank[inside], stop[inside], resume[inside]
     exposed = resume - stop
@@ -170,7 +179,6 @@ class _Intervals:
             (table.kind == RecordKind.PHASE)
             & (begin[table.rank] >= 0)
             & ~np.isin(table.code, _OVERLAYS)
-            & ((table.flags & Flag.GPU_TIME) == 0)  # these repeat the host's, on the device
         )
         rank = table.rank[chosen]
         start = np.clip(table.start_ns[chosen], begin[rank], end[rank])
