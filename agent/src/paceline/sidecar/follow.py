@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from paceline.clock import ClockAnchor, clock_domain
 from paceline.ring import InFlight, Record, RingIdentity, RingReader
 from paceline.ring import layout as at
 from paceline.sidecar.progress import Progress
+from paceline.sidecar.telemetry.buffer import Sample, TelemetryBuffer
 
 FLUSH_RECORDS = 512
 FLUSH_S = 1.0
@@ -49,6 +51,7 @@ class Chunk:
     dropped: dict[str, int]
     info: dict[str, str]
     ended: str = field(default="")
+    telemetry: list[Sample] = field(default_factory=list)
 
     @property
     def incarnation(self) -> str:
@@ -66,6 +69,7 @@ class Follower:
 
     def __init__(self, reader: RingReader, progress: Progress, node: str) -> None:
         self.progress = progress
+        self.telemetry = TelemetryBuffer()
         self.ended = ""
         """``closed`` or ``killed`` once the writer is gone and every record was read."""
         self._reader = reader
@@ -87,6 +91,11 @@ class Follower:
     def identity(self) -> RingIdentity:
         """Whose ring it is."""
         return self._reader.identity
+
+    @property
+    def info(self) -> Mapping[str, str]:
+        """The facts that its writer told."""
+        return self._info
 
     def poll(self, now_s: float) -> bool:
         """Read what is new.
@@ -135,6 +144,8 @@ class Follower:
         info = dict(self._info)
         if full := self._reader.word(at.DROPPED_INFLIGHT_OFFSET):
             info["inflight_full"] = str(full)  # no record is lost: only its pending state unseen
+        if self.telemetry.dropped:
+            info["telemetry_dropped"] = str(self.telemetry.dropped)
         return Chunk(
             identity=self._reader.identity,
             node=self._node,
@@ -147,11 +158,13 @@ class Follower:
             dropped=dropped,
             info=info,
             ended=self.ended,
+            telemetry=self.telemetry.give(),
         )
 
     def taken(self, now_s: float) -> None:
         """Forget the records of the last chunk: they are stored."""
         self._rows = []
+        self.telemetry.taken()
         self._last_chunk_s = now_s
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from paceline.sidecar.options import Options, read_options
 from paceline.sidecar.sender import Sender
 from paceline.sidecar.sinks import CollectorSink, Sink
 from paceline.sidecar.spool import Spool
+from paceline.sidecar.telemetry.sampler import Telemetry
 
 _log = logging.getLogger("paceline.sidecar")
 LOCK_NAME = "sidecar.lock"
@@ -59,7 +60,9 @@ def run(options: Options, lock: DirectoryLock, environ: Mapping[str, str]) -> No
     with _signals_set(stop), contextlib.ExitStack() as closing:
         sink = _make_sink(options, environ)
         closing.callback(sink.close)
-        node = Node(options.runtime_dir, sink, options.node)
+        telemetry = Telemetry(options.telemetry.roots, options.telemetry.interval_s)
+        closing.callback(telemetry.close)
+        node = Node(options.runtime_dir, sink, options.node, telemetry)
         where = (options.url and "the collector") or f"event logs in {options.events_dir}"
         _log.info("serving %s for %s", options.runtime_dir, where)
         while True:

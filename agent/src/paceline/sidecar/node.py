@@ -7,12 +7,13 @@ import logging
 import socket
 from pathlib import Path
 
-from paceline.clock import wall_ns
+from paceline.clock import mono_ns, wall_ns
 from paceline.errors import RingError
 from paceline.ring import RingReader
 from paceline.sidecar.discovery import Discovery
 from paceline.sidecar.follow import Follower
 from paceline.sidecar.sinks import Sink
+from paceline.sidecar.telemetry.sampler import Telemetry
 
 _log = logging.getLogger("paceline.sidecar")
 _START_SLACK_NS = 1_000_000_000
@@ -22,8 +23,11 @@ _START_SLACK_NS = 1_000_000_000
 class Node:
     """Follows every ring in ``directory`` and stores what they give in ``sink``."""
 
-    def __init__(self, directory: Path, sink: Sink, node: str) -> None:
+    def __init__(
+        self, directory: Path, sink: Sink, node: str, telemetry: Telemetry | None = None
+    ) -> None:
         self._sink = sink
+        self._telemetry = telemetry
         self._node = node
         self._discovery = Discovery(directory)
         self._followers: list[Follower] = []
@@ -44,6 +48,8 @@ class Node:
         if self._first_round:
             self._first_round = False
             self._sink.keep_only({f.identity.incarnation.hex() for f in self._followers})
+        if self._telemetry is not None:
+            self._telemetry.collect(self._followers, mono_ns())
         self._followers = [follower for follower in self._followers if self._serve(follower, now_s)]
         self._sink.settle()
 

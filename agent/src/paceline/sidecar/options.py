@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import ConfigError
+from paceline.sidecar.telemetry.options import (
+    TelemetryOptions,
+    add_arguments,
+    read_telemetry_options,
+)
 
 DEFAULT_SPOOL_BYTES = 256 << 20
 MIN_SPOOL_BYTES = 2 << 20
@@ -40,6 +45,7 @@ class Options:
     spool_bytes: int
     drain_s: float
     """How long to wait, after SIGTERM, for the collector to acknowledge the spool."""
+    telemetry: TelemetryOptions
 
 
 def read_options(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
@@ -76,6 +82,7 @@ def read_options(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         interval_s=given.interval_s,
         spool_bytes=given.spool_bytes,
         drain_s=given.drain_s,
+        telemetry=read_telemetry_options(given, environ),
     )
 
 
@@ -103,6 +110,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="with --exit-when-idle: not before standard input ends, for jobs that restart ranks",
     )
     add("--drain", action="store_true", help="send what earlier runs left, then exit")
+    add_arguments(parser)
     return parser
 
 

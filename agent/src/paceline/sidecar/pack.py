@@ -10,7 +10,7 @@ from paceline.ring import Record
 from paceline.sidecar.follow import Chunk
 from paceline.vocabulary import RecordKind
 from paceline.wire.codec import encode_frame, encode_rows
-from paceline.wire.frames import MAX_GROUPS_PER_FRAME, Frame, GroupDef, Pending
+from paceline.wire.frames import MAX_GROUPS_PER_FRAME, Frame, GroupDef, Pending, Sample
 
 _LARGEST = (1 << 63) - 1
 
@@ -56,6 +56,7 @@ def pack(chunk: Chunk, frame_seq: int, *, with_info: bool) -> tuple[bytes, list[
         dropped=dropped,
         ended=chunk.ended,
         info=chunk.info if with_info else {},
+        telemetry=[Sample(sample.time_ns, sample.values) for sample in chunk.telemetry],
     )
     return encode_frame(frame), refused
 

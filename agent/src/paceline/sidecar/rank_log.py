@@ -15,9 +15,11 @@ from paceline.event_log import (
     LogGroup,
     LogHeader,
     LogRank,
+    LogTelemetry,
     header_line,
     rank_line,
     record_line,
+    telemetry_line,
 )
 from paceline.ranks import parse_ranks
 from paceline.ring import InFlight, Record
@@ -59,6 +61,10 @@ class RankLog:
             lines.append(header_line(header))
         if self._size < self._max_bytes:
             lines += [self._line(rank, row) for row in chunk.rows]
+            lines += [
+                telemetry_line(LogTelemetry(rank=rank, time_ns=one.time_ns, values=one.values))
+                for one in chunk.telemetry
+            ]
         else:
             self.progress.count("event_log_full", len(chunk.rows))
         losses = {**chunk.dropped, **self.progress.dropped}
