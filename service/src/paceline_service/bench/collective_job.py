@@ -15,13 +15,12 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-import paceline
 from paceline.ring import RingReader
 from paceline.ring.layout import HOOK_ERRORS_OFFSET
 from paceline.settings import runtime_dir
+from paceline_service.bench.conditions import CONDITIONS
 from paceline_service.bench.pairs import shuffled_rounds
 
-CONDITIONS = ("off", "on", "null")
 CALLS_PER_BLOCK = 500
 WARM_UP_CALLS = 100
 
@@ -29,21 +28,25 @@ WARM_UP_CALLS = 100
 def main() -> None:
     """Go through all rounds and write microseconds a call, one figure a block."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--conditions", nargs="+", required=True, choices=tuple(CONDITIONS))
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
-    paceline.init(job="bench").close()
-    micros: dict[str, list[float]] = {name: [] for name in CONDITIONS}
-    hook_errors = _take_rings()
-    for order in shuffled_rounds(CONDITIONS, options.rounds, seed=2):
-        for condition in order:
-            handle = paceline.init(job="bench") if condition == "on" else None
-            micros[condition].append(_block())
-            if handle is not None:
-                handle.close()
-                hook_errors += _take_rings()
+    tools = {name: CONDITIONS[name]() for name in options.conditions}
+    hook_errors = 0
+    for name in options.conditions:  # what is done once is not measured
+        tools[name].begin(None)
+        tools[name].end()
+    _take_rings()
+    micros: dict[str, list[float]] = {name: [] for name in options.conditions}
+    for order in shuffled_rounds(options.conditions, options.rounds, seed=2):
+        for name in order:
+            tools[name].begin(None)
+            micros[name].append(_block())
+            tools[name].end()
+            hook_errors += _take_rings()
     options.out.write_text(json.dumps({"micros": micros, "hook_errors": hook_errors}))
     dist.destroy_process_group()
 

@@ -1,0 +1,106 @@
+"""Results as rows of a table, each beside the limit that the project set itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+STEP_LIMITS = {
+    ("ddp", "python"): 1.02, ("ddp", "native"): 1.01,
+    ("fsdp2", "python"): 1.05, ("fsdp2", "native"): 1.015,
+}  # fmt: skip
+"""Upper ends of the intervals."""
+COLLECTIVE_LIMITS_US = {"python": 10.0, "native": 0.6}
+HOOKS = {"python": "Python hook", "native": "native hook", "null": "noise (no hook twice)"}
+Rows = list[Sequence[str]]
+
+
+def rows_of(part: str, result: Mapping[str, Any]) -> tuple[Sequence[str], Rows]:
+    """Return the heads of the columns and the rows for one part of a result."""
+    if part == "agent":
+        return ("what", "value", "95 % interval", "limit"), _agent(result)
+    if part == "peers":
+        return ("tool", "step time to bare", "95 % interval", "noise of its run"), _peers(result)
+    shapes = result["shapes"]
+    return ("what", *shapes), _ingest(shapes.values())
+
+
+def _agent(result: Mapping[str, Any]) -> Rows:
+    rows: Rows = []
+    for model, one in result["steps"].items():
+        rows.append((f"{model} step without the agent", f"{one['step_ms']['off']:.1f} ms", "", ""))
+        for name, ratios in one["to_off"].items():
+            limit = STEP_LIMITS.get((model, name))
+            shown = f"<= {limit}" if limit else ""
+            rows.append((f"  with {HOOKS[name]}", *_ratio(ratios["of_medians"]), shown))
+    call = result["collective"]
+    rows.append(("all_reduce on the fake backend", f"{call['off_us']:.2f} us", "", ""))
+    for name, added in call["added_us"].items():
+        limit = COLLECTIVE_LIMITS_US.get(name)
+        rows.append((f"  added by {HOOKS[name]}", *_micros(added), f"<= {limit}" if limit else ""))
+    rows += _plugin(result["plugin"])
+    sidecar, memory, imports = result["sidecar"], result["memory"], result["import"]
+    return [
+        *rows,
+        (
+            f"sidecar, {sidecar['records_per_s']:,.0f} records/s of {sidecar['ranks']} ranks",
+            f"{sidecar['cpu_ratio']:.2%} of a core", "", "<= 2 %",
+        ),
+        ("sidecar, memory (RSS)", f"{sidecar['rss_mib']:.0f} MiB", "", "<= 80"),
+        ("memory of a rank (RSS)", f"{memory['rank_rss_mib']:.0f} MiB", "", ""),
+        ("  added: private, without the ring", f"{memory['added_mib']['private']:.1f} MiB", "",
+         "<= 2"),
+        ("  the ring", f"{memory['ring_mib']:.1f} MiB", "", "<= 4"),
+        ("import paceline", f"{imports['median_ms']:.1f} ms", "", "<= 20"),
+    ]  # fmt: skip
+
+
+def _plugin(plugin: Mapping[str, Any]) -> Rows:
+    if "skipped" in plugin:
+        return [("NCCL plugin", plugin["skipped"], "", "")]
+    instructions = plugin.get("instructions_per_collective")
+    shown = f"{instructions:,.0f}" if instructions else "valgrind is missing"
+    return [
+        ("NCCL plugin, a collective on the calling thread",
+         f"{plugin['collective_ns']:.0f} ns", "", "<= 300"),
+        ("  instructions of it (callgrind)", shown, "", ""),
+        ("  another callback", f"{plugin['callback_ns']:.0f} ns", "", ""),
+    ]  # fmt: skip
+
+
+def _peers(result: Mapping[str, Any]) -> Rows:
+    rows: Rows = []
+    for tool, one in result["tools"].items():
+        if "skipped" in one:
+            rows.append((tool, "skipped", one["skipped"], ""))
+            continue
+        noise = one["to_off"]["null"]["of_medians"]
+        (name,) = set(one["to_off"]) - {"null"}
+        shown = f"{tool} {one['version']}".strip()
+        bounds = f"{noise['low']:.3f} to {noise['high']:.3f}"
+        rows.append((shown, *_ratio(one["to_off"][name]["of_medians"]), bounds))
+    return rows
+
+
+def _ingest(shapes: Iterable[Mapping[str, Any]]) -> Rows:
+    rows = [
+        ("frames/s, durable", "{frames_per_s:,.0f}"),
+        ("records/s, durable", "{records_per_s:,.0f}"),
+        ("records/s, analysed", "{records_per_s_analysed:,.0f}"),
+        ("records per CPU second of the collector", "{records_per_collector_cpu_s:,.0f}"),
+        ("CPU of the collector", "{collector_cpu_s:.2f} s"),
+        ("CPU of the generator", "{generator_cpu_s:.2f} s"),
+        ("bytes a record on the wire", "{wire_bytes_per_record:.1f}"),
+        ("bytes a record in the store", "{stored_bytes_per_record:.1f}"),
+        ("memory of the collector", "{collector_rss_mib:.0f} MiB"),
+    ]
+    figures = list(shapes)
+    return [(what, *(value.format_map(one) for one in figures)) for what, value in rows]
+
+
+def _ratio(interval: Mapping[str, float]) -> tuple[str, str]:
+    return f"{interval['mean']:.4f}", f"{interval['low']:.4f} to {interval['high']:.4f}"
+
+
+def _micros(interval: Mapping[str, float]) -> tuple[str, str]:
+    return f"{interval['mean']:+.2f} us", f"{interval['low']:+.2f} to {interval['high']:+.2f}"
