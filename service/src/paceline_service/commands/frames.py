@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from paceline import __version__
 from paceline.clock import wall_ns
+from paceline.event_log import LogTelemetry
 from paceline.ranks import format_ranks
 from paceline.vocabulary import RecordKind
 from paceline.wire.codec import encode_frame, encode_rows
-from paceline.wire.frames import MAX_RECORDS_PER_FRAME, Frame, GroupDef
+from paceline.wire.frames import MAX_RECORDS_PER_FRAME, Frame, GroupDef, Sample
 from paceline_service.analysis.records import COLUMNS, Records
 from paceline_service.importers.faults import HARMLESS
 from paceline_service.importers.log import EventLog
@@ -20,7 +22,10 @@ from paceline_service.importers.log import EventLog
 PRODUCER = f"paceline-replay {__version__}"
 ROWS_PER_FRAME = MAX_RECORDS_PER_FRAME // 4
 _MAX_NAME = 128
+SAMPLES_PER_FRAME = 512
+VALUES_PER_FRAME = 20_000
 _GROUP = COLUMNS.index("group")
+_START = COLUMNS.index("start_ns")
 
 
 @dataclass(slots=True)
@@ -32,6 +37,22 @@ class _Sender:
     frame_seq: int = 0
     step: int = 0
     local_of_group: dict[int, int] = field(default_factory=dict)
+    telemetry: deque[LogTelemetry] = field(default_factory=deque)
+    """What is not sent yet, by time."""
+
+    def samples_until(self, time_ns: int | None) -> list[Sample]:
+        """Take the next samples up to a time, or any; no more than a frame may hold."""
+        samples: list[Sample] = []
+        values = 0
+        while self.telemetry and len(samples) < SAMPLES_PER_FRAME:
+            sample = self.telemetry[0]
+            values += len(sample.values)
+            late = time_ns is not None and sample.time_ns > time_ns
+            if late or (samples and values > VALUES_PER_FRAME):
+                break
+            self.telemetry.popleft()
+            samples.append(Sample(sample.time_ns, dict(sample.values)))
+        return samples
 
 
 class ReplayFrames:
@@ -51,6 +72,9 @@ class ReplayFrames:
             rank: _Sender(incarnation=secrets.token_hex(16), anchor=anchor)
             for rank, anchor in _anchors(log, end_wall_ns).items()
         }
+        for sample in sorted(log.telemetry, key=lambda sample: sample.time_ns):
+            if sample.rank in self._senders:  # of a rank without records nothing is sent
+                self._senders[sample.rank].telemetry.append(sample)
 
     def of_records(self, records: Records) -> Iterator[bytes]:
         """Yield the frames of some records of one rank."""
@@ -59,17 +83,21 @@ class ReplayFrames:
         rows = list(zip(*columns, strict=True))
         sender.step = max(sender.step, int(records.step.max(initial=0)))
         for start in range(0, len(rows), ROWS_PER_FRAME):
-            yield self._frame(records.rank, rows[start : start + ROWS_PER_FRAME])
+            part = rows[start : start + ROWS_PER_FRAME]
+            samples = sender.samples_until(max(row[_START] for row in part))
+            yield self._frame(records.rank, part, telemetry=samples)
 
-    def last_of(self, rank: int) -> bytes:
-        """Return the frame that tells how a rank ended and what was lost of it."""
+    def last_of(self, rank: int) -> Iterator[bytes]:
+        """Yield the frames behind the last record: how the rank ended and what was lost of it."""
+        while samples := self._senders[rank].samples_until(None):
+            yield self._frame(rank, [], telemetry=samples)
         # A log that does not tell how a rank ended ends, and so does the rank.
         ended = self._log.ended.get(rank) or "closed"
         dropped = dict(self._log.dropped.get(rank, {}))
         for reason, count in self._log.faults.by_rank.get(rank, {}).items():
             if reason not in HARMLESS:
                 dropped[reason] = dropped.get(reason, 0) + count
-        return self._frame(rank, [], ended=ended, dropped=dropped)
+        yield self._frame(rank, [], ended=ended, dropped=dropped)
 
     def _frame(
         self,
@@ -78,6 +106,7 @@ class ReplayFrames:
         *,
         ended: str = "",
         dropped: dict[str, int] | None = None,
+        telemetry: Sequence[Sample] = (),
     ) -> bytes:
         sender, log = self._senders[rank], self._log
         local_rows = []
@@ -109,6 +138,7 @@ class ReplayFrames:
             dropped=dropped or {},
             ended=ended,
             info=log.info,
+            telemetry=list(telemetry),
         )
         sender.frame_seq += 1
         return encode_frame(frame)

@@ -91,10 +91,11 @@ def _bodies(log: EventLog, frames: ReplayFrames, speed: float | None) -> Iterato
             yield bytes(body)
             body.clear()
     for rank in log.ranks:
-        if len(body) > MAX_BODY_BYTES // 2:
-            yield bytes(body)
-            body.clear()
-        body += frames.last_of(rank)
+        for frame in frames.last_of(rank):
+            if len(body) + len(frame) > MAX_BODY_BYTES:
+                yield bytes(body)
+                body.clear()
+            body += frame
     yield bytes(body)
 
 

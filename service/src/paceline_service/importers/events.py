@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from paceline.event_log import (
     LogTelemetry,
     parse_line,
 )
+from paceline.telemetry import clean
 from paceline.vocabulary import P2P_OPS, RecordKind
 from paceline_service.importers.faults import Faults, place
 from paceline_service.importers.lines import read_objects
@@ -29,8 +32,8 @@ MAX_FAULTY_RATIO = 0.1
 MAX_STEP = (1 << 31) - 1
 MAX_VALUE = 1 << 62
 """Of times, counters and sizes: their differences still fit 64 bits."""
-MAX_TELEMETRY = 100_000
-"""Samples kept; nothing uses them yet, and the rest is counted."""
+MAX_TELEMETRY_VALUES = 2_000_000
+"""Values of samples that are kept, some 150 MB; the rest is counted."""
 _JOIN = ROW_FIELDS.index("join_ns")
 _START = ROW_FIELDS.index("start_ns")
 _STEP = ROW_FIELDS.index("step")
@@ -69,6 +72,7 @@ class _Reader:
         self._first_header = ""
         self._dropped: dict[tuple[int, int], Mapping[str, int]] = {}
         self._rows = 0
+        self._telemetry_values = 0
 
     def read(self) -> EventLog:
         for source in self._inputs:
@@ -200,10 +204,19 @@ class _Reader:
             total = log.dropped.setdefault(line.rank, {})
             for reason, count in line.dropped.items():
                 total[reason] = total.get(reason, 0) + count - before.get(reason, 0)
-        elif len(log.telemetry) < MAX_TELEMETRY:
-            log.telemetry.append(line)
         else:
-            log.telemetry_left_out += 1
+            self._take_telemetry(line)
+
+    def _take_telemetry(self, line: LogTelemetry) -> None:
+        # One string per name, however many samples hold it.
+        values = {sys.intern(name): value for name, value in clean(line.values).items()}
+        if not values or not 0 <= line.time_ns < MAX_VALUE:
+            return
+        if self._telemetry_values + len(values) > MAX_TELEMETRY_VALUES:
+            self.log.telemetry_left_out += 1
+            return
+        self._telemetry_values += len(values)
+        self.log.telemetry.append(replace(line, values=values))
 
     def _refuse_when_mostly_unusable(self) -> None:
         faulty = self._lines_lost()

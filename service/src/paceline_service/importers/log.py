@@ -10,6 +10,7 @@ import numpy as np
 
 from paceline.event_log import ROW_FIELDS, LogGroup, LogTelemetry
 from paceline_service.analysis.records import COLUMNS, Int64Array, Records
+from paceline_service.analysis.telemetry import TelemetryTable
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.spool import RowSpool
 from paceline_service.importers.steps import with_derived_steps
@@ -51,6 +52,10 @@ class EventLog:
     def ranks(self) -> list[int]:
         """The ranks that have records, ascending."""
         return self.spool.ranks
+
+    def telemetry_table(self) -> TelemetryTable:
+        """Return the telemetry as arrays."""
+        return TelemetryTable(self.telemetry)
 
     def rounds(self, max_steps: int | None = None) -> Iterator[list[Records]]:
         """Yield the records of all ranks some steps at a time, so that no rank runs ahead.

@@ -6,11 +6,13 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Mapping
 
-from paceline.event_log import GroupNames, LogGroup, LogHeader, LogRank
+from paceline.event_log import GroupNames, LogGroup, LogHeader, LogRank, LogTelemetry
+from paceline.wire.frames import Sample
 from paceline_service.analysis.records import Group, Records
-from paceline_service.export.event_log import event_log_lines
+from paceline_service.export.event_log import LogItem, event_log_lines
 from paceline_service.jobs.engine import FrameSource, Missing
 from paceline_service.jobs.feed import DecodeRecords, FrameFeed
+from paceline_service.jobs.newest import cleaned
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
 MEDIA_TYPE = "application/x-ndjson"
@@ -21,6 +23,7 @@ class _LogSink:
 
     def __init__(self) -> None:
         self.records: list[Records] = []
+        self.telemetry: list[LogTelemetry] = []
         self.names: list[str] = []
         self.group_names = GroupNames()
         self.nodes: dict[int, str] = {}
@@ -58,6 +61,13 @@ class _LogSink:
         self.records.append(records)
         self.ended.pop(records.rank, None)
 
+    def add_telemetry(self, rank: int, samples: list[Sample]) -> None:
+        """Take samples."""
+        self.telemetry += [
+            LogTelemetry(rank=rank, time_ns=time_ns, values=values)
+            for time_ns, values in cleaned(samples)
+        ]
+
     def rank_ended(self, rank: int, how: str) -> None:
         """Take how a rank ended."""
         self.ended[rank] = how
@@ -91,15 +101,19 @@ class _Writer:
     def __init__(self, attempt: AttemptRef, decode: DecodeRecords, missing: Missing) -> None:
         self._attempt = attempt
         self._sink = _LogSink()
-        self._feed = FrameFeed(attempt, self._sink, decode, wait_ns=0, missing=missing)
+        self._feed = FrameFeed(
+            attempt, self._sink, decode, wait_ns=0, missing=missing,
+            on_telemetry=self._sink.add_telemetry,
+        )  # fmt: skip
 
     def lines(self, page: list[CommittedFrame]) -> bytes:
         """Return the lines of the next frames; of none: what is left at the end."""
         sink = self._sink
         for committed in page:
             self._feed.push(committed)
-        items: list[Records | LogRank] = list(sink.records)
+        items: list[LogItem] = [*sink.records, *sink.telemetry]
         sink.records.clear()
+        sink.telemetry.clear()
         if not page:
             items += [
                 LogRank(

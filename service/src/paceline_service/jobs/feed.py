@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paceline.vocabulary import RecordKind
-from paceline.wire.frames import Frame, GroupDef
+from paceline.wire.frames import Frame, GroupDef, Sample
 from paceline_service.analysis.records import Group, Records
 from paceline_service.jobs.reorder import ReorderBuffer
 from paceline_service.jobs.sanitize import sanitize
@@ -19,6 +19,8 @@ from paceline_service.jobs.stream import Stream
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
 DecodeRecords = Callable[[Frame], Records]
+OnTelemetry = Callable[[int, list[Sample]], None]
+"""Told the rank and its samples, in the order of its frames."""
 MAX_NOTES = 50
 LATE_STEPS = 20
 """A rank first heard of when others are this far has joined late, and that is noted."""
@@ -61,6 +63,7 @@ class FrameFeed:
         wait_ns: how long a missing frame is waited for.
         missing: for a replay: per incarnation the frame numbers that the store does not hold;
             all others are waited for until ``replayed`` is called.
+        on_telemetry: takes the samples; the analysis has no use for them yet.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class FrameFeed:
         *,
         wait_ns: int,
         missing: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
+        on_telemetry: OnTelemetry | None = None,
     ) -> None:
         self.attempt = attempt
         self.streams: dict[str, Stream] = {}
@@ -80,6 +84,7 @@ class FrameFeed:
         self._decode = decode
         self._wait_ns = wait_ns
         self._missing = missing
+        self._on_telemetry = on_telemetry
         self._of_rank: defaultdict[int, list[Stream]] = defaultdict(list)
         self._last_step = -1
         self._step_bases: dict[int, int] = {0: 0}
@@ -121,6 +126,11 @@ class FrameFeed:
     def newest(self, rank: int) -> Stream | None:
         """Return the stream of ``rank`` that began last."""
         streams = self._of_rank.get(rank)
+        return streams[-1] if streams else None
+
+    def newest_telemetry(self, rank: int) -> Stream | None:
+        """Return the newest stream of ``rank`` that told telemetry: only one of its rings does."""
+        streams = [s for s in self._of_rank.get(rank, ()) if s.telemetry.time_ns >= 0]
         return streams[-1] if streams else None
 
     def dropped(self, rank: int) -> Counter[str]:
@@ -189,6 +199,10 @@ class FrameFeed:
                     stream.step = max(stream.step, int(steps.max()))
                     self._last_step = max(self._last_step, stream.step)
                 self._sink.add(records)
+        if frame.telemetry:
+            stream.telemetry.add(frame.telemetry)
+            if self._on_telemetry is not None:
+                self._on_telemetry(stream.rank, frame.telemetry)
         dropped = self.dropped(stream.rank)
         if dropped:
             self._sink.note_dropped(stream.rank, dropped)

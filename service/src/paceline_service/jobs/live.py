@@ -214,9 +214,22 @@ class LiveAttempt:
                     "last_seen_wall_ns": stream.last_seen_wall_ns if stream else None,
                     "ended": stream.ended if stream else "",
                     "dropped": dict(self._feed.dropped(rank)),
+                    "telemetry": self._telemetry(rank),
                 }
             )
         return rows
+
+    def _telemetry(self, rank: int) -> Json | None:
+        stream = self._feed.newest_telemetry(rank)
+        if stream is None:
+            return None
+        newest = stream.telemetry
+        wall_ns = stream.clock.to_wall_ns(newest.time_ns)
+        return {
+            "time_ns": newest.time_ns,
+            "time_wall_ns": wall_ns if wall_ns >= 0 else None,
+            "values": newest.values(),
+        }
 
     def _group_rows(self) -> list[Json]:
         return [

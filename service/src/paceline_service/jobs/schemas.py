@@ -62,6 +62,15 @@ class JobDetail(JobRow):
     nodes: dict[str, str]
 
 
+class RankTelemetry(BaseModel):
+    """The newest telemetry of a rank (docs/telemetry.md)."""
+
+    time_ns: int
+    """On the clock of the rank."""
+    time_wall_ns: int | None
+    values: dict[str, int | float | str | list[str]]
+
+
 class RankRow(BaseModel):
     """One rank; the totals are absent until a step of it was analysed."""
 
@@ -77,6 +86,7 @@ class RankRow(BaseModel):
     last_seen_wall_ns: int | None
     ended: str
     dropped: dict[str, int]
+    telemetry: RankTelemetry | None = None
 
 
 class RankList(BaseModel):

@@ -12,6 +12,7 @@ from paceline.errors import InputError
 from paceline.ranks import parse_ranks
 from paceline.wire.frames import Frame, GroupDef
 from paceline_service.analysis.records import Group, Int64Array
+from paceline_service.jobs.newest import NewestTelemetry
 from paceline_service.jobs.reorder import ReorderBuffer
 from paceline_service.jobs.walltime import WallClock
 from paceline_service.store.frames import CommittedFrame
@@ -45,6 +46,7 @@ class Stream:
     lost: Counter[str] = field(default_factory=Counter)
     """Lost here, by reason."""
     clock: WallClock = field(default_factory=WallClock)
+    telemetry: NewestTelemetry = field(default_factory=NewestTelemetry)
     group_of_local: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     definitions: dict[int, GroupDef] = field(default_factory=dict)
 
