@@ -18,19 +18,27 @@ from paceline.errors import RingError
 from paceline.ring import layout as at
 from paceline.ring.header import read_header
 from paceline.ring.layout import InFlight, Record
+from paceline.ring.rows import Rows, whole_records
 
 _FLOCK = struct.Struct("hhqqi4x")
 TORN_PATIENCE_POLLS = 20
 """How many polls a record may stay uncommitted while its writer lives, before it counts as torn."""
+_LONGEST_STRETCH = 4096
+"""How many records are copied at once; fewer for a while behind one that is not whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """What one poll of a ring gave: whole records in order, and what was lost before them."""
 
-    records: list[Record]
+    rows: Rows
     overwritten: int
     torn: int
+
+    @property
+    def records(self) -> list[Record]:
+        """The records as tuples."""
+        return list(self.rows)
 
 
 class RingReader:
@@ -65,6 +73,7 @@ class RingReader:
         self._words = self._view.cast("Q")
         self._tail = 0
         self._stalled_polls = 0
+        self._stretch = _LONGEST_STRETCH
         self._meta_tail = 0
 
     @property
@@ -86,14 +95,19 @@ class RingReader:
         self._check_size()
         geometry = self._geometry
         overwritten = torn = 0
-        records: list[Record] = []
+        parts: list[bytes] = []
         head = self._words[at.HEAD_OFFSET // 8]
         # The slot that the writer may be filling now is not readable: keep one slot away.
         oldest = head - geometry.capacity + 1
         if self._tail < oldest:
             overwritten += oldest - self._tail
             self._tail = oldest
-        while len(records) < limit:
+        room = limit
+        while room > 0:
+            if part := self._whole_stretch(min(room, head - self._tail)):
+                parts.append(part)
+                room -= len(part) // at.RECORD_BYTES
+                continue
             offset = geometry.records_offset + self._tail % geometry.capacity * at.RECORD_BYTES
             raw = self._map[offset : offset + at.RECORD_BYTES]
             (commit,) = at.U64.unpack_from(raw, at.RECORD_COMMIT_OFFSET)
@@ -101,26 +115,37 @@ class RingReader:
                 break  # with several threads, or a writer killed in between, head lags behind
             if commit > self._tail + 1:
                 overwritten += 1  # the writer came round while we read
-            elif commit != self._tail + 1 or at.U32.unpack_from(raw, at.RECORD_CRC_OFFSET)[
-                0
-            ] != zlib.crc32(raw[: at.RECORD_CRC_OFFSET]):
+            elif not whole_records(raw, self._tail):
                 # A thread of the writer may still be filling it, or its stores arrive out of order.
                 self._stalled_polls += 1
                 if self._stalled_polls < TORN_PATIENCE_POLLS and self.writer_alive():
                     break
                 torn += 1
             else:
-                (start, end, join, issue, payload, seq, step, peer, group, kind, code, flags) = (
-                    at.RECORD.unpack_from(raw)
-                )
-                records.append(
-                    Record(
-                        kind, code, group, seq, step, peer, payload, start, end, join, issue, flags
-                    )
-                )
+                parts.append(raw)
+                room -= 1
             self._stalled_polls = 0
             self._tail += 1
-        return Batch(records=records, overwritten=overwritten, torn=torn)
+        return Batch(rows=Rows(b"".join(parts)), overwritten=overwritten, torn=torn)
+
+    def _whole_stretch(self, limit: int) -> bytes:
+        """Return the whole records that lie next, before the ring's end and the first bad one."""
+        geometry = self._geometry
+        slot = self._tail % geometry.capacity
+        count = min(limit, geometry.capacity - slot, self._stretch)
+        if self._stretch <= 1:  # one is left to the slow way, which tells what is wrong with it
+            self._stretch = 2
+            return b""
+        if count <= 1:
+            return b""
+        offset = geometry.records_offset + slot * at.RECORD_BYTES
+        raw = self._map[offset : offset + count * at.RECORD_BYTES]
+        whole = whole_records(raw, self._tail)
+        self._stretch = min(2 * self._stretch, _LONGEST_STRETCH) if whole == count else 1
+        if whole:
+            self._tail += whole
+            self._stalled_polls = 0
+        return raw[: whole * at.RECORD_BYTES]
 
     def meta(self) -> tuple[list[dict[str, Any]], int]:
         """Return the metadata entries since the last call, and how many were corrupt."""

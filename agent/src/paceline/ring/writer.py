@@ -163,6 +163,10 @@ class RingWriter:
             self._words[slot // _WORD + 1] = anchor.wall_ns
             self._words[at.ANCHOR_COUNT_OFFSET // _WORD] = count + 1
 
+    def mapping(self) -> tuple[int, int, int]:
+        """Return what another writer in this process needs: descriptor, bytes, capacity."""
+        return self._file.fileno(), len(self._map), self._capacity
+
     def count(self, counter_offset: int) -> None:
         """Add one to a counter of the header."""
         self._words[counter_offset // _WORD] += 1

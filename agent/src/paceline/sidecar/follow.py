@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.clock import ClockAnchor, clock_domain
-from paceline.ring import InFlight, Record, RingIdentity, RingReader
+from paceline.ring import InFlight, RingIdentity, RingReader
 from paceline.ring import layout as at
+from paceline.ring.rows import Rows
 from paceline.sidecar.progress import Progress
 from paceline.sidecar.telemetry.buffer import Sample, TelemetryBuffer
 
@@ -41,7 +42,7 @@ class Chunk:
 
     identity: RingIdentity
     node: str
-    rows: list[Record]
+    rows: Rows
     tail: int
     """Index of the first record behind ``rows``."""
     groups: dict[int, GroupFacts]
@@ -74,7 +75,7 @@ class Follower:
         """``closed`` or ``killed`` once the writer is gone and every record was read."""
         self._reader = reader
         self._node = node or reader.identity.node
-        self._rows: list[Record] = []
+        self._read = bytearray()
         self._groups: dict[int, GroupFacts] = {}
         self._info: dict[str, str] = {}
         self._meta_corrupt = 0
@@ -108,7 +109,7 @@ class Follower:
         """
         if not self._gone:
             self._gone = self._look_for_end(now_s)
-        room = MAX_BUFFERED - len(self._rows)
+        room = MAX_BUFFERED - self._count
         batch = self._reader.poll(room) if room > 0 else None
         entries, corrupt = self._reader.meta()  # after the records: groups come before their use
         self._meta_corrupt += corrupt
@@ -116,20 +117,20 @@ class Follower:
             self._learn(entry)
         if batch is None:
             return True
-        self._rows += batch.records
+        self._read += batch.rows.raw
         self.progress.count("ring_overwritten", batch.overwritten)
         self.progress.count("ring_torn", batch.torn)
-        full = len(batch.records) >= room
+        full = len(batch.rows) >= room
         if self._gone and not full:
             self.ended = self._gone
         return full
 
     def due(self, now_s: float) -> bool:
         """Whether a chunk is to be made now."""
-        if self.ended or len(self._rows) >= FLUSH_RECORDS:
+        if self.ended or self._count >= FLUSH_RECORDS:
             return True
         # At the same moments for every ring, so that one POST carries them all.
-        period_s = FLUSH_S if self._rows else HEARTBEAT_S
+        period_s = FLUSH_S if self._read else HEARTBEAT_S
         return now_s // period_s != self._last_chunk_s // period_s
 
     def chunk(self) -> Chunk:
@@ -149,7 +150,7 @@ class Follower:
         return Chunk(
             identity=self._reader.identity,
             node=self._node,
-            rows=self._rows,
+            rows=Rows(bytes(self._read)),
             tail=self._reader.tail,
             groups=self._groups,
             pending=pending,
@@ -163,13 +164,17 @@ class Follower:
 
     def taken(self, now_s: float) -> None:
         """Forget the records of the last chunk: they are stored."""
-        self._rows = []
+        self._read.clear()
         self.telemetry.taken()
         self._last_chunk_s = now_s
 
     def close(self) -> None:
         """Unmap the ring."""
         self._reader.close()
+
+    @property
+    def _count(self) -> int:
+        return len(self._read) // at.RECORD_BYTES
 
     def _look_for_end(self, now_s: float) -> str:
         # In this order: a writer closes, then dies. What it wrote is complete once it is gone.

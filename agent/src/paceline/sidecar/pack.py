@@ -6,27 +6,27 @@ import re
 
 from paceline.clock import wall_ns
 from paceline.errors import WireError
-from paceline.ring import Record
+from paceline.ring.rows import Rows, pack_record
 from paceline.sidecar.follow import Chunk
-from paceline.vocabulary import RecordKind
-from paceline.wire.codec import encode_frame, encode_rows
+from paceline.wire.codec import encode_frame
 from paceline.wire.frames import MAX_GROUPS_PER_FRAME, Frame, GroupDef, Pending, Sample
+from paceline.wire.planes import encode_raw
 
 _LARGEST = (1 << 63) - 1
 
 
-def pack(chunk: Chunk, frame_seq: int, *, with_info: bool) -> tuple[bytes, list[Record]]:
-    """Return ``chunk`` as an encoded frame, and the records of it that no frame can hold."""
-    rows, refused = chunk.rows, []
+def pack(chunk: Chunk, frame_seq: int, *, with_info: bool) -> tuple[bytes, int]:
+    """Return ``chunk`` as an encoded frame, and how many of its records no frame can hold."""
+    rows = chunk.rows
     try:
-        columns = encode_rows(rows)
+        columns = encode_raw(rows.raw)
     except WireError:
-        refused = [row for row in rows if not _fits(row)]
-        rows = [row for row in rows if _fits(row)]
-        columns = encode_rows(rows)
+        rows = Rows(b"".join(pack_record(row) for row in rows if max(row) <= _LARGEST))
+        columns = encode_raw(rows.raw)
     dropped = dict(chunk.dropped)
+    refused = len(chunk.rows) - len(rows)
     if refused:
-        dropped["unencodable"] = dropped.get("unencodable", 0) + len(refused)
+        dropped["unencodable"] = dropped.get("unencodable", 0) + refused
     pending = [
         Pending(p.op, p.group, p.seq, p.step, p.peer, p.payload_bytes, p.start_ns)
         for p in chunk.pending
@@ -66,12 +66,8 @@ def job_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:128] or "unnamed"
 
 
-def _fits(row: Record) -> bool:
-    return max(row) <= _LARGEST
-
-
-def _groups(chunk: Chunk, rows: list[Record], pending: list[Pending]) -> list[GroupDef]:
-    used = {row.group for row in rows if row.kind == RecordKind.COLLECTIVE}
+def _groups(chunk: Chunk, rows: Rows, pending: list[Pending]) -> list[GroupDef]:
+    used = rows.groups()
     used.update(one.group for one in pending)
     known = sorted(used & chunk.groups.keys())[:MAX_GROUPS_PER_FRAME]
     return [

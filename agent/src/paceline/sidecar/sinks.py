@@ -64,11 +64,11 @@ class CollectorSink:
             frame,
             incarnation=chunk.incarnation,
             ring_tail=chunk.tail,
-            records=len(chunk.rows) - len(refused),
+            records=len(chunk.rows) - refused,
             ended=bool(chunk.ended),
         )
         if stored:
-            progress.count("unencodable", len(refused))
+            progress.count("unencodable", refused)
             self._told[chunk.incarnation] = chunk.info
             self._written = True
         return stored
