@@ -172,19 +172,19 @@ class Agent:
     def _begin(self, c10d: Any, rank: int, world_size: int) -> None:
         import torch
 
-        from paceline.hooks.collectives import CollectiveHooks
+        from paceline.hooks.choice import recorder_and_hooks
         from paceline.hooks.patches import Patches
         from paceline.hooks.phases import PhaseHooks
         from paceline.hooks.poller import Poller
-        from paceline.hooks.recorder import Recorder
 
         settings = self._settings()
         for problem in settings.problems:
             log.warning("%s", problem)
-        recorder = Recorder(self._new_ring(rank, world_size), self._groups, settings.level)
+        writer = self._new_ring(rank, world_size)
+        recorder, self._collectives = recorder_and_hooks(
+            torch, c10d, writer, self._groups, settings.level
+        )
         self.recorder = recorder
-        self._collectives = CollectiveHooks(torch, c10d, recorder)
-        self._collectives.install()
         self._patches = Patches(_compiler_skip(torch))
         if settings.level != "off":
             PhaseHooks(torch, recorder, self._patches).install(self._finder.when_imported)

@@ -6,7 +6,7 @@ on the path of every collective of the job, so it is written flat, not pretty.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -43,18 +43,10 @@ class CollectiveHooks:
         torch = self._torch
         library = torch.library.Library("c10d", "IMPL")
         self._libraries.append(library)
-        for full_name in sorted(torch._C._dispatch_get_all_op_names()):
-            if not full_name.startswith("c10d::"):
-                continue
-            name, _, overload = full_name.removeprefix("c10d::").partition(".")
-            if overload:
-                continue
-            handle = getattr(torch.ops.c10d, name).default
-            spec = operator(name, [argument.name for argument in handle._schema.arguments])
-            if spec is not None:
-                kernel = self._kernel(spec, handle._handle.redispatch_boxed)
-                library.impl(name, kernel, "BackendSelect", with_keyset=True)
-        if "_c10d_functional::wait_tensor" in torch._C._dispatch_get_all_op_names():
+        for spec, handle in self._operators():
+            kernel = self._kernel(spec, handle._handle.redispatch_boxed)
+            library.impl(spec.name, kernel, "BackendSelect", with_keyset=True)
+        if self._has_wait_tensor():
             functional = torch.library.Library("_c10d_functional", "IMPL")
             self._libraries.append(functional)
             call = torch.ops._c10d_functional.wait_tensor.default._handle.redispatch_boxed
@@ -71,6 +63,23 @@ class CollectiveHooks:
         for library in self._libraries:
             library._destroy()
         self._libraries.clear()
+
+    def _operators(self) -> Iterator[tuple[Operator, Any]]:
+        """Yield what this torch has in ``c10d::``, with torch's own handle of each."""
+        for full_name in sorted(self._torch._C._dispatch_get_all_op_names()):
+            if not full_name.startswith("c10d::"):
+                continue
+            name, _, overload = full_name.removeprefix("c10d::").partition(".")
+            if overload:
+                continue
+            handle = getattr(self._torch.ops.c10d, name).default
+            spec = operator(name, [argument.name for argument in handle._schema.arguments])
+            if spec is not None:
+                yield spec, handle
+
+    def _has_wait_tensor(self) -> bool:
+        names = self._torch._C._dispatch_get_all_op_names()
+        return "_c10d_functional::wait_tensor" in names
 
     def _kernel(self, spec: Operator, call: Callable[..., Any]) -> Callable[..., Any]:
         recorder, below = self._recorder, self._below

@@ -19,7 +19,7 @@ RECREATED = 1000
 class GroupState:
     """One process group: its number on this rank, its global ranks, its counters."""
 
-    __slots__ = ("_directed", "index", "next_seq", "rank", "ranks", "ref", "size")
+    __slots__ = ("index", "next_directed_seq", "next_seq", "rank", "ranks", "ref", "size")
 
     def __init__(self, pg: Any, index: int, ranks: tuple[int, ...], rank: int) -> None:
         self.ref = weakref.ref(pg)
@@ -28,14 +28,21 @@ class GroupState:
         self.rank = rank
         self.size = len(ranks)
         self.next_seq: Callable[[], int] = itertools.count().__next__
-        self._directed: dict[tuple[int, int], Callable[[], int]] = {}
+        self.next_directed_seq: Callable[[int, int], int] = DirectedCounter().next_seq
 
-    def next_directed_seq(self, source: int, destination: int) -> int:
-        """Count the messages from ``source`` to ``destination``, both global ranks."""
+
+class DirectedCounter:
+    """Counts the messages of a group by source and destination, both global ranks."""
+
+    def __init__(self) -> None:
+        self._counters: dict[tuple[int, int], Callable[[], int]] = {}
+
+    def next_seq(self, source: int, destination: int) -> int:
+        """Return the number of the next message from ``source`` to ``destination``."""
         key = (source, destination)
-        counter = self._directed.get(key)
+        counter = self._counters.get(key)
         if counter is None:
-            counter = self._directed.setdefault(key, itertools.count().__next__)
+            counter = self._counters.setdefault(key, itertools.count().__next__)
         return counter()
 
 
@@ -54,6 +61,9 @@ class Groups:
         self._worlds = 0
         self._created: dict[str, int] = {}
         self._next_index = itertools.count()
+        self.registered: Callable[[Any, GroupState], object] | None = None
+        """Told of every process group that gets a state; the native hook counts in its place."""
+        self.forgotten: Callable[[], object] | None = None
 
     def world_began(self) -> None:
         """A default group was initialised: names and torch's own counters start again."""
@@ -64,6 +74,8 @@ class Groups:
         """Describe every group again when it is used: the ring is a new one."""
         self._by_id.clear()
         self._next_index = itertools.count()
+        if self.forgotten is not None:
+            self.forgotten()
 
     def get(self, pg: Any) -> GroupState | None:
         """Return the state of ``pg``; None when its global ranks cannot be known."""
@@ -83,6 +95,8 @@ class Groups:
         again = self._created.get(name, 0)
         self._created[name] = again + 1
         state = GroupState(pg, index, ranks, ranks[pg.rank()])
+        if self.registered is not None:
+            self.registered(pg, state)
         self._by_id[id(pg)] = state
         self._describe(
             {

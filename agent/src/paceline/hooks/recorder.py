@@ -21,6 +21,9 @@ MAX_ERRORS = 1000
 class Recorder:
     """The state behind the hooks of one process."""
 
+    clock_type = StepClock
+    pending_type = Pending
+
     def __init__(self, writer: RingWriter, groups: Groups, level: str) -> None:
         self.writer = writer
         self.groups = groups
@@ -28,8 +31,8 @@ class Recorder:
         self.on = True
         """False: every hook passes the call through and does nothing else."""
         self.full = level in ("collectives", "full")
-        self.clock = StepClock(None if level == "off" else writer)
-        self.pending = Pending(writer)
+        self.clock = self.clock_type(None if level == "off" else writer)
+        self.pending = self.pending_type(writer)
         self.known_works: set[type] = set()
         self.errors = 0
         self._thread: int | None = None

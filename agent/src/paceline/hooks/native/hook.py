@@ -1,0 +1,179 @@
+"""The Python side of the native hook: what the C++ asks of us, and what it replaces here."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from paceline.hooks.collectives import CollectiveHooks
+from paceline.hooks.groups import GroupState
+from paceline.hooks.operators import Operator
+from paceline.hooks.pending import Pending
+from paceline.hooks.recorder import Recorder
+from paceline.hooks.steps import StepClock
+from paceline.ring.writer import RingWriter
+from paceline.vocabulary import Op
+
+_NO_PAYLOAD = (Op.BARRIER, Op.UNKNOWN)
+
+
+def native_recorder(native: Any) -> type[Recorder]:
+    """Return a recorder whose switches, clock and table lie where the C++ sees them.
+
+    Args:
+        native: the loaded library.
+    """
+
+    class NativeClock(native.Clock, StepClock):  # type: ignore[misc]
+        """A step clock whose numbers the kernels read."""
+
+    class NativePending(Pending):
+        """Collectives of the kernels, and beside them those that Python hooks keep."""
+
+        def __len__(self) -> int:
+            return int(native.pending_count()) + super().__len__()
+
+        @property
+        def newest_start_ns(self) -> int:
+            return max(int(native.newest_start_ns()), super().newest_start_ns)
+
+        def sweep(
+            self,
+            now_ns: int,
+            step: int,
+            *,
+            older_than_ns: int = 0,
+            joined_since_ns: int = 0,
+            spare_newest: bool = False,
+        ) -> None:
+            native.sweep(now_ns, step, older_than_ns, joined_since_ns, spare_newest)
+            super().sweep(
+                now_ns,
+                step,
+                older_than_ns=older_than_ns,
+                joined_since_ns=joined_since_ns,
+                spare_newest=spare_newest,
+            )
+
+        def close(self) -> None:
+            native.let_all_go()
+            super().close()
+
+    class NativeRecorder(native.Switches, Recorder):  # type: ignore[misc]
+        """A recorder all of whose records go through the native writer."""
+
+        clock_type = NativeClock
+        pending_type = NativePending
+
+        def __init__(self, writer: RingWriter, groups: Any, level: str) -> None:
+            _adopt(native, writer)
+            super().__init__(writer, groups, level)
+
+        def renew(self, writer: RingWriter) -> None:
+            self.guarded(self.pending.close)
+            self.guarded(self.writer.close)
+            _adopt(native, writer)
+            super().renew(writer)
+
+    return NativeRecorder
+
+
+class NativeHooks(CollectiveHooks):
+    """Installs the C++ kernels and the C++ ``Work.wait``, and takes them out again.
+
+    Args:
+        torch: the imported torch.
+        c10d: the imported ``torch.distributed.distributed_c10d``.
+        recorder: made by ``native_recorder``.
+        native: the loaded library.
+    """
+
+    def __init__(self, torch: Any, c10d: Any, recorder: Recorder, native: Any) -> None:
+        super().__init__(torch, c10d, recorder)
+        self._native = native
+        self._watched: dict[int, Any] = {}
+
+    def install(self) -> None:
+        """Register a kernel for every operator that this torch has, and replace ``Work.wait``."""
+        self._recorder.groups.registered = self._add_group
+        self._recorder.groups.forgotten = lambda: self._native.forget_group(None)
+        specs = [_numbers(spec, handle._schema) for spec, handle in self._operators()]
+        self._native.install(
+            self._recorder,
+            self._recorder.clock,
+            self._resolve,
+            self._recorder.before_collective,
+            self._recorder.failed,
+            None,
+            None,
+            specs,
+            self._has_wait_tensor(),
+        )
+        for owner in (self._c10d.Work, *_with_own_wait(self._c10d.Work)):
+            self._replace_wait(owner)
+
+    def uninstall(self) -> None:
+        """Take everything out again."""
+        self._recorder.groups.registered = self._recorder.groups.forgotten = None
+        self._native.uninstall()
+        self._native.forget_group(None)
+        self._watched.clear()
+        super().uninstall()
+
+    def _resolve(self, address: int) -> None:
+        """A kernel met a group that it does not know; it asks again when we return."""
+        boxed = self._torch.ops.paceline_native_hook.met_group()
+        self._recorder.groups.get(self._c10d.ProcessGroup.unbox(boxed))
+
+    def _add_group(self, pg: Any, state: GroupState) -> None:
+        """Python registered a group: from now on the native counters are the group's."""
+        native = self._native
+        address = self._torch.ops.paceline_native_hook.group_address(pg.boxed())
+        group = native.add_group(address, state.index, state.rank, state.ranks)
+        state.next_seq = group.next_seq
+        state.next_directed_seq = group.next_directed_seq
+        # Its address may become another group's as soon as it is gone.
+        self._watched[address] = weakref.ref(pg, lambda _: native.forget_group(address))
+
+    def _replace_wait(self, owner: type) -> None:
+        original = owner.__dict__["wait"]
+        call = getattr(original, "__func__", original)
+        wait = self._native.wait_method(call, self._work_address)
+        wait.__doc__ = getattr(original, "__doc__", None)
+        wait._torchdynamo_disable = True
+        owner.wait = wait  # type: ignore[attr-defined]
+        self._waits.append((owner, original))
+
+    def _work_address(self, work: Any) -> int:
+        return int(self._torch.ops.paceline_native_hook.work_address(work.boxed()))
+
+
+def _adopt(native: Any, writer: RingWriter) -> None:
+    """From now on what is written into this ring goes through the native writer."""
+    native.open_ring(*writer.mapping())
+    close = writer.close
+
+    def close_both() -> None:
+        native.close_ring()
+        close()
+
+    replaced: Any = writer
+    replaced.record, replaced.begin, replaced.finish = native.record, native.begin, native.finish
+    replaced.count, replaced.close = native.count, close_both
+
+
+def _numbers(spec: Operator, schema: Any) -> tuple[object, ...]:
+    return (
+        spec.name, int(spec.op), len(schema.arguments), spec.group_at, spec.tensor_at,
+        spec.output_at, spec.root_at, spec.async_at, spec.times_size,
+        spec.op not in _NO_PAYLOAD, bool(schema.returns),
+    )  # fmt: skip
+
+
+def _with_own_wait(work: type) -> Iterator[type]:
+    kinds: list[type] = work.__subclasses__()
+    for kind in kinds:
+        if "wait" in vars(kind):
+            yield kind
+        yield from _with_own_wait(kind)
