@@ -45,12 +45,6 @@ class Rows:
         kind = RecordKind.COLLECTIVE
         return {pair & 0xFFFF for pair in pairs if pair >> 16 & 0xFF == kind}
 
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same bytes."""
-        return isinstance(other, Rows) and self.raw == other.raw
-
-    __hash__ = None  # type: ignore[assignment]  its bytes may change
-
 
 def pack_record(record: Record) -> bytes:
     """Return ``record`` as it would lie in a ring, without checksum and commit word."""

@@ -14,7 +14,7 @@ from paceline.ring.rows import Rows
 from paceline.sidecar.progress import Progress
 from paceline.sidecar.telemetry.buffer import Sample, TelemetryBuffer
 
-FLUSH_RECORDS = 512
+FLUSH_RECORDS = 2048
 FLUSH_S = 1.0
 HEARTBEAT_S = 5.0
 """Without records a chunk is made this often: it carries liveness, losses, and what is pending."""
