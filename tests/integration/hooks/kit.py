@@ -27,6 +27,7 @@ class Ring:
     identity: RingIdentity
     records: list[Record]
     groups: dict[int, dict[str, Any]]
+    info: dict[str, Any]
     inflight: list[InFlight]
     errors: int
     closed: bool
@@ -81,6 +82,7 @@ def rank_environment(
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).parents[3]),
         "PACELINE_INJECT": "1",
+        "PACELINE_NATIVE": "off",  # whatever is built on this machine
         "PACELINE_JOB": "kit",
         "PACELINE_RUN_ID": "kit-run",
         "PACELINE_RUNTIME_DIR": str(directory / "rings"),
@@ -136,6 +138,7 @@ def read_rings(directory: Path) -> dict[int, Ring]:
             identity=reader.identity,
             records=batch.records,
             groups={entry["group"]: entry for entry in entries if "group" in entry},
+            info={k: v for entry in entries for k, v in entry.get("info", {}).items()},
             inflight=reader.inflight(),
             errors=reader.word(HOOK_ERRORS_OFFSET),
             closed=reader.closed_by_writer,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+def cases(tmp_path_factory: pytest.TempPathFactory, hooks: Mapping[str, str]) -> dict[str, Case]:
     directory = tmp_path_factory.mktemp("alone")
     env = {}
     for name, extra in CASES.items():
@@ -47,7 +48,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
             "PACELINE_RUNTIME_DIR": str(directory / name / "rings"),
             **extra,
         }
-    job_env = {"CASES": json.dumps(env), "PACELINE_INJECT": "0"}
+    job_env = {**hooks, "CASES": json.dumps(env), "PACELINE_INJECT": "0"}
     job = run_ranks("alone.py", directory, 1, env=job_env)
     logs = {name: (directory / name / "log").read_text() for name in CASES}
     assert job.returncodes == [0], (job.output, logs)
@@ -136,8 +137,10 @@ def test_lower_levels_record_less(cases: dict[str, Case], name: str, kinds: set[
     assert {r.kind for r in ring.records} == kinds
 
 
-def test_a_rank_that_is_killed_leaves_a_readable_ring(tmp_path: Path) -> None:
-    job = run_ranks("killed.py", tmp_path)
+def test_a_rank_that_is_killed_leaves_a_readable_ring(
+    tmp_path: Path, hooks: Mapping[str, str]
+) -> None:
+    job = run_ranks("killed.py", tmp_path, env=hooks)
     assert job.returncodes[1] == -9
     assert job.returncodes[0] not in (0, -9)
     killed, waiting = job.rings[1], job.rings[0]

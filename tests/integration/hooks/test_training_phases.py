@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
@@ -21,8 +22,8 @@ PHASE_OF = {
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    finished = run_ranks("training.py", tmp_path_factory.mktemp("training"))
+def job(tmp_path_factory: pytest.TempPathFactory, hooks: Mapping[str, str]) -> Finished:
+    finished = run_ranks("training.py", tmp_path_factory.mktemp("training"), env=hooks)
     assert finished.returncodes == [0, 0], "\n".join(finished.output)
     return finished
 

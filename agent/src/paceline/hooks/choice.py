@@ -40,4 +40,5 @@ def recorder_and_hooks(
         recorder = Recorder(writer, groups, level)
     plain = CollectiveHooks(torch, c10d, recorder)
     plain.install()
+    writer.meta({"info": {"hooks": "python"}})
     return recorder, plain
