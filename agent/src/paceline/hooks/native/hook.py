@@ -9,11 +9,11 @@ from typing import Any
 from paceline.hooks.collectives import CollectiveHooks
 from paceline.hooks.groups import GroupState
 from paceline.hooks.operators import Operator
-from paceline.hooks.pending import Pending
+from paceline.hooks.pending import Entry, Pending
 from paceline.hooks.recorder import Recorder
 from paceline.hooks.steps import StepClock
 from paceline.ring.writer import RingWriter
-from paceline.vocabulary import Op
+from paceline.vocabulary import Flag, Op
 
 _NO_PAYLOAD = (Op.BARRIER, Op.UNKNOWN)
 
@@ -105,8 +105,7 @@ class NativeHooks(CollectiveHooks):
             self._resolve,
             self._recorder.before_collective,
             self._recorder.failed,
-            None,
-            None,
+            *self._device_part(),
             specs,
             self._has_wait_tensor(),
         )
@@ -120,6 +119,35 @@ class NativeHooks(CollectiveHooks):
         self._native.forget_group(None)
         self._watched.clear()
         super().uninstall()
+
+    def _device_part(self) -> tuple[Any, Any, Any]:
+        """What the kernels ask for tensors on a device; None where torch has none."""
+        recorder = self._recorder
+        if self._torch.version.cuda is None:
+            return None, None, None
+
+        def arrived(
+            op: int, group: int, seq: int, step: int, peer: int, payload_bytes: int,
+            start_ns: int, flags: int, output: int, device: int,
+        ) -> Entry | None:  # fmt: skip
+            entry = Entry(
+                op, group, seq, step, peer, payload_bytes, start_ns, flags, -1, output, False, None
+            )
+            if recorder.device is not None:
+                recorder.device.arrived(entry, device)
+            return entry if entry.timed is not None else None
+
+        def returned(entry: Entry, failed: bool, has_work: bool, tells_async: bool) -> None:
+            if failed or recorder.device is None:
+                self._ended(entry, int(Flag.FAILED) if failed else 0)
+            else:
+                recorder.device.returned(entry, has_work, tells_async)
+
+        def waited(address: int) -> None:
+            if recorder.device is not None:
+                recorder.device.output_waited(address)
+
+        return arrived, returned, waited
 
     def _resolve(self, address: int) -> None:
         """A kernel met a group that it does not know; it asks again when we return."""

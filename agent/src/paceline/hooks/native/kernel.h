@@ -176,7 +176,7 @@ class Kernel final : public c10::OperatorKernel {
       if (spec_.times_size) record.payload_bytes *= group->ranks.size();
       if (spec_.async_at >= 0 && arguments[spec_.async_at].toBool()) record.flags = kAsync;
       record.step = static_cast<uint32_t>(peek(active.clock->step));
-      if (arrival.on_cpu)
+      if (arrival.on_cpu || active.device_arrived != Py_None)
         arrival.output = spec_.output_at == spec_.tensor_at
                              ? address_of(tensor)
                              : address_of(first_tensor(arguments[spec_.output_at]));
@@ -188,7 +188,8 @@ class Kernel final : public c10::OperatorKernel {
       if (full && arrival.on_cpu) arrival.slot = all.pending.ring.begin(record);
     }
     if (spec_.directed() && spec_.root_at < 0) arrival.any_source = group;
-    if (full && !arrival.on_cpu) device_arrived(active, arrival);
+    if (full && !arrival.on_cpu && tensor->is_cuda())
+      device_arrived(active, arrival, tensor->get_device());
     return full;
   }
 
@@ -213,7 +214,7 @@ class Kernel final : public c10::OperatorKernel {
 
   void returned(const Active& active, Arrival& arrival, WorkRef work, uint32_t failed) const {
     if (arrival.device_entry) {
-      device_returned(active, arrival, failed, static_cast<bool>(work));
+      device_returned(active, arrival, failed, static_cast<bool>(work), spec_.async_at >= 0);
       return;
     }
     Record& record = arrival.record;
@@ -243,6 +244,7 @@ class Kernel final : public c10::OperatorKernel {
     if (spec_.async_at < 0) entry.returned_ns = now_ns();
     const bool done = future && future->completed();
     if (!future) entry.held = std::move(work);
+    if (!done) entry.future = future;
     Remains remains;
     Token token;
     Pending& pending = shared().pending;
@@ -254,17 +256,18 @@ class Kernel final : public c10::OperatorKernel {
         return;
       }
       token = pending.add(std::move(entry), remains);
-      if (done) pending.released(token, now_ns(), false);
+      if (done) pending.released(token, now_ns(), future->hasError() ? kFailed : 0u, remains);
     }
     if (future && !done)
       future->addCallback(
           [token](c10::ivalue::Future& completed) {
             // In a thread of Gloo: no interpreter, nothing slow.
             const uint64_t time_ns = now_ns();
-            const bool failed = completed.hasError();
+            const uint32_t flags = completed.hasError() ? kFailed : 0u;
+            Remains kept;
             Pending& table = shared().pending;
             std::lock_guard<std::mutex> guard(table.lock);
-            table.released(token, time_ns, failed);
+            table.released(token, time_ns, flags, kept);
           },
           /*uses_future=*/false);
   }
@@ -282,7 +285,7 @@ class Kernel final : public c10::OperatorKernel {
   }
 
   // Some Works have no future, and say so by an exception, which is slow: asked once a type.
-  static c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work& work) {
+  static FutureRef future_of(c10d::Work& work) {
     static std::array<std::atomic<const std::type_info*>, 8> without{};
     const std::type_info* type = &typeid(work);
     for (auto& known : without)
@@ -298,26 +301,27 @@ class Kernel final : public c10::OperatorKernel {
     }
   }
 
-  static void device_arrived(const Active& active, Arrival& arrival) {
+  static void device_arrived(const Active& active, Arrival& arrival, int device) {
     if (active.device_arrived == Py_None) return;
     Interpreter interpreter;
     const Record& r = arrival.record;
     PyObject* entry = PyObject_CallFunction(
-        active.device_arrived, "iiKIiKKI", static_cast<int>(r.code), static_cast<int>(r.group),
+        active.device_arrived, "iiKIiKKIKi", static_cast<int>(r.code), static_cast<int>(r.group),
         static_cast<unsigned long long>(r.seq), r.step, r.peer,
         static_cast<unsigned long long>(r.payload_bytes),
-        static_cast<unsigned long long>(r.start_ns), r.flags);
+        static_cast<unsigned long long>(r.start_ns), r.flags,
+        static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(arrival.output)), device);
     entry = interpreter.checked(entry, active);
     if (entry == Py_None) Py_CLEAR(entry);
     arrival.device_entry = entry;
   }
 
   static void device_returned(
-      const Active& active, Arrival& arrival, uint32_t failed, bool has_work) {
+      const Active& active, Arrival& arrival, uint32_t failed, bool has_work, bool tells_async) {
     Interpreter interpreter;
     PyObject* done = PyObject_CallFunctionObjArgs(
         active.device_returned, arrival.device_entry, failed ? Py_True : Py_False,
-        has_work ? Py_True : Py_False, nullptr);
+        has_work ? Py_True : Py_False, tells_async ? Py_True : Py_False, nullptr);
     Py_CLEAR(arrival.device_entry);
     Py_XDECREF(interpreter.checked(done, active));
   }

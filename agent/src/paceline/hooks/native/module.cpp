@@ -260,23 +260,24 @@ torch::Library& library(torch::Library::Kind kind, const char* name) {
 }
 
 // install(switches, clock, resolve, before_collective, failed, device_arrived, device_returned,
-//         [(name, op, arguments, group_at, tensor_at, output_at, root_at, async_at, times_size,
+//         device_waited, [(name, op, arguments, group_at, tensor_at, output_at, root_at, async_at, times_size,
 //           has_payload, returns)], has_wait_tensor)
 PyObject* install(PyObject*, PyObject* args) {
   auto* active = new Active{};
   PyObject *switches, *clock, *specs;
   int has_wait_tensor;
   if (!PyArg_ParseTuple(
-          args, "O!O!OOOOOO!p", &SwitchesType, &switches, &ClockType, &clock, &active->resolve,
+          args, "O!O!OOOOOOO!p", &SwitchesType, &switches, &ClockType, &clock, &active->resolve,
           &active->before_collective, &active->failed, &active->device_arrived,
-          &active->device_returned, &PyList_Type, &specs, &has_wait_tensor)) {
+          &active->device_returned, &active->device_waited, &PyList_Type, &specs, &has_wait_tensor)) {
     delete active;
     return nullptr;
   }
   active->switches = reinterpret_cast<Switches*>(switches);
   active->clock = reinterpret_cast<Clock*>(clock);
   for (PyObject* kept : {switches, clock, active->resolve, active->before_collective,
-                         active->failed, active->device_arrived, active->device_returned})
+                         active->failed, active->device_arrived, active->device_returned,
+                         active->device_waited})
     Py_INCREF(kept);
   try {
     libraries().clear();

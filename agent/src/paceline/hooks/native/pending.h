@@ -60,6 +60,7 @@ struct Group {
 };
 
 using WorkRef = c10::intrusive_ptr<c10d::Work>;
+using FutureRef = c10::intrusive_ptr<c10::ivalue::Future>;
 
 struct Entry {
   Record record{};
@@ -67,6 +68,7 @@ struct Entry {
   const void* output = nullptr;  // first output; wait_tensor is matched by it
   uint64_t returned_ns = 0;      // when the call returned, where it does not tell if it waits
   uint64_t released_ns = 0;      // when the Work's future was completed
+  FutureRef future;              // until it is completed
   WorkRef held;                  // only of a Work without a future, to ask it
   std::shared_ptr<Group> any_source;
   int slot = -1;
@@ -85,6 +87,7 @@ struct Token {
 // What must be let go outside the lock: tensors may need the interpreter's for that.
 struct Remains {
   std::vector<WorkRef> works;
+  std::vector<FutureRef> futures;
 };
 
 class Pending {
@@ -149,11 +152,12 @@ class Pending {
     return index < 0 ? Token{} : Token{index, entries_[index].generation};
   }
 
-  void released(Token token, uint64_t time_ns, bool failed) {
+  void released(Token token, uint64_t time_ns, uint32_t flags, Remains& remains) {
     Entry* entry = find(token);
     if (!entry || entry->released_ns) return;
     entry->released_ns = time_ns;
-    if (failed) entry->record.flags |= kFailed;
+    entry->record.flags |= flags;
+    if (entry->future) remains.futures.push_back(std::move(entry->future));
     finish(*entry);
   }
 
@@ -192,6 +196,7 @@ class Pending {
     (entry.older >= 0 ? entries_[entry.older].newer : oldest_) = entry.newer;
     (entry.newer >= 0 ? entries_[entry.newer].older : newest_) = entry.older;
     if (entry.held) remains.works.push_back(std::move(entry.held));
+    if (entry.future) remains.futures.push_back(std::move(entry.future));
     entry.any_source.reset();
     entry.used = false;
     ++entry.generation;

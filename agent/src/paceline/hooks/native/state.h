@@ -44,8 +44,9 @@ struct Active {
   PyObject* resolve;           // (address) -> None: registers the group that a kernel met
   PyObject* before_collective; // (start_ns): a step is to be written first
   PyObject* failed;            // (exception)
-  PyObject* device_arrived;    // None, or (op, group, ..., start_ns, flags, address) -> entry
-  PyObject* device_returned;   // (entry, failed, has_work)
+  PyObject* device_arrived;    // None, or (op, ..., start_ns, flags, address, device) -> entry
+  PyObject* device_returned;   // (entry, failed, has_work, tells_async)
+  PyObject* device_waited;     // (address): the current stream waits for this output
 };
 
 struct Shared {

@@ -66,8 +66,12 @@ class WaitTensor final : public c10::OperatorKernel {
   void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     Active* active = shared().active.load(std::memory_order_acquire);
     Waiting wait;
+    const void* on_device = nullptr;
     if (active && is_set(active->switches->on) && stack->back().isTensor()) {
       const at::Tensor& tensor = stack->back().toTensor();
+      if (tensor.defined() && tensor.is_cuda() && !is_imagined(tensor) &&
+          active->device_waited != Py_None)
+        on_device = address_of(&tensor);
       if (tensor.defined() && tensor.is_cpu() && !is_imagined(tensor))
         wait = begin_wait(by_output, address_of(&tensor));
     }
@@ -78,6 +82,16 @@ class WaitTensor final : public c10::OperatorKernel {
       throw;
     }
     if (wait.join_ns) end_wait(wait, false);
+    if (on_device) device_waited(*active, on_device);
+  }
+
+ private:
+  static void device_waited(const Active& active, const void* output) {
+    Interpreter interpreter;
+    PyObject* address = PyLong_FromVoidPtr(const_cast<void*>(output));
+    PyObject* done = PyObject_CallFunctionObjArgs(active.device_waited, address, nullptr);
+    Py_XDECREF(address);
+    Py_XDECREF(interpreter.checked(done, active));
   }
 };
 
@@ -180,6 +194,11 @@ inline void sweep(const Sweep& sweep) {
       const int newer = entry.newer;
       const bool spared = sweep.now_ns - entry.record.start_ns < sweep.older_than_ns ||
                           (sweep.spare_newest && pending.is_newest(index)) || entry.waiting;
+      // A future wakes its waiters before it tells us: the reducer may have gone on already.
+      if (!spared && entry.future && entry.future->completed()) {
+        const uint32_t failed = entry.future->hasError() ? kFailed : 0u;
+        pending.released({index, entry.generation}, sweep.now_ns, kReleasePolled | failed, remains);
+      }
       if (!spared && entry.released_ns)
         pending.write(
             index, entry.released_ns, join_of(index), entry.record.flags | kAsync, remains);

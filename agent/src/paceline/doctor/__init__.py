@@ -1,0 +1,5 @@
+"""``paceline doctor``: what works here, what does not, and what to do about it."""
+
+from paceline.doctor.command import main
+
+__all__ = ["main"]
