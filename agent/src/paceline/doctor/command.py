@@ -12,6 +12,7 @@ from paceline.doctor.built import build_all, native_hook, plugin_check
 from paceline.doctor.check import FAIL, Check
 from paceline.doctor.collector import collector
 from paceline.doctor.node import injection, rings, settings_check, sidecar
+from paceline.doctor.telemetry import telemetry
 from paceline.doctor.torch import torch_checks
 from paceline.settings import AgentSettings
 
@@ -50,6 +51,7 @@ def examine(env: Mapping[str, str]) -> list[Check]:
         lambda: [injection()],
         lambda: [rings(settings.runtime_dir)],
         lambda: [sidecar(settings)],
+        lambda: [telemetry(env)],
         lambda: collector(settings.url, env.get("PACELINE_TOKEN", "")),
     )
     checks: list[Check] = []

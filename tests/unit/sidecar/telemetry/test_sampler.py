@@ -190,6 +190,30 @@ def test_an_xid_shortly_before_the_ring_was_found_is_still_told(
     collect_until(start(fake_nvml(a_gpu(0))), [one], lambda: names.XID in one.seen())
 
 
+def test_without_an_nvml_an_xid_finds_the_rank_that_told_its_gpu(
+    start: Start, tmp_path: Path, roots: Roots
+) -> None:
+    first, second = rings = [ring(tmp_path, 0), ring(tmp_path, 1)]
+    second.info["gpu_pci"] = "00000000:65:00.0"
+    roots.kmsg.write_bytes(b"4,1,%d,-;NVRM: Xid (PCI:0000:65:00): 79, gone\n" % (mono_ns() // 1000))
+    collect_until(start(None), rings, lambda: names.XID in second.seen())
+    assert names.XID not in first.seen()
+
+
+def test_a_ring_that_breaks_something_costs_samples_and_never_a_round(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = ring(tmp_path)
+    del broken.info
+    telemetry = start(fake_nvml(a_gpu()))
+    deadline_s = time.monotonic() + 10
+    while telemetry.failures < 3:
+        telemetry.collect([broken], mono_ns())
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    assert len(caplog.records) == 1
+
+
 def test_a_gpu_that_is_lost_in_the_middle_is_told_and_the_others_go_on(
     start: Start, tmp_path: Path
 ) -> None:
@@ -259,6 +283,8 @@ def test_the_pace_can_be_changed_and_stopped_while_running(start: Start, tmp_pat
     assert len(one.telemetry.give()) == count
     telemetry.set_interval_s(1e9)
     assert telemetry.interval_s == 60
+    telemetry.set_interval_s(float("nan"))
+    assert telemetry.interval_s == 0
 
 
 def test_a_source_that_fails_is_counted_and_tried_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 from paceline import telemetry as names
 from paceline.sidecar.telemetry.host_source import HostSource, Roots
 from paceline.sidecar.telemetry.nvml import Nvml, load_module
-from paceline.sidecar.telemetry.reading import Gpu, Reading
+from paceline.sidecar.telemetry.reading import Gpu, Reading, pci_address
 from paceline.sidecar.telemetry.targets import (
     BEFORE_JOB_NS,
+    GPU_PCI_FACT,
     Followed,
     Target,
     choose,
@@ -22,6 +24,7 @@ from paceline.sidecar.telemetry.targets import (
 from paceline.sidecar.telemetry.worker import Worker
 from paceline.telemetry import Scope
 
+_log = logging.getLogger("paceline.sidecar")
 DEFAULT_INTERVAL_S = 1.0
 MIN_INTERVAL_S = 0.1
 MAX_INTERVAL_S = 60.0
@@ -43,6 +46,8 @@ class Telemetry:
     def __init__(
         self, roots: Roots, interval_s: float, load_nvml: Callable[[], Any] = load_module
     ) -> None:
+        self.failures = 0
+        """Rounds that failed for a mistake of this code."""
         self._roots = roots
         self._interval_s = 0.0
         self._nvml = Nvml(load_nvml)
@@ -53,7 +58,6 @@ class Telemetry:
         self._event_count = 0
         self._gpus: dict[str, Gpu] = {}
         self._stuck_told_ns = 0
-        self._load_nvml = load_nvml
         self.set_interval_s(interval_s)
 
     @property
@@ -63,12 +67,22 @@ class Telemetry:
 
     def set_interval_s(self, interval_s: float) -> None:
         """Sample at another pace from now on; what is out of range is moved into it."""
-        if interval_s > 0:
-            interval_s = min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S)
-        self._interval_s = max(interval_s, 0.0)
+        on = interval_s > 0  # which no number that is none is
+        self._interval_s = min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S) if on else 0.0
 
     def collect(self, followed: Sequence[Followed], now_ns: int) -> None:
-        """Put what was sampled into the buffers of the rings in ``followed``; never waits."""
+        """Put what was sampled into the buffers of the rings in ``followed``.
+
+        It never waits and never raises: records matter more.
+        """
+        try:
+            self._collect(followed, now_ns)
+        except Exception as error:
+            self.failures += 1
+            if self.failures == 1:
+                _log.exception("telemetry: a sample was left out: %r", error)
+
+    def _collect(self, followed: Sequence[Followed], now_ns: int) -> None:
         if not self._workers:
             if not followed or not self._interval_s:
                 return
@@ -150,4 +164,6 @@ class Telemetry:
     def _uses(self, target: Target, reading: Reading) -> bool:
         if reading.gpu is None or not reading.gpu.pci:
             return False
+        if told := target.followed.info.get(GPU_PCI_FACT):  # also where there is no NVML
+            return pci_address(told) == reading.gpu.pci
         return any(gpu.pci == reading.gpu.pci and target.has(gpu) for gpu in self._gpus.values())

@@ -16,6 +16,7 @@ from paceline.telemetry import Scope, Values
 
 GPU_UUID_FACT = "gpu_uuid"
 """The fact of a ring's metadata that names the GPU of its rank."""
+GPU_PCI_FACT = "gpu_pci"
 PLUGIN_PRODUCER = "nccl"
 _EVENTS = (names.XID, names.SXID)
 BEFORE_JOB_NS = 60_000_000_000
