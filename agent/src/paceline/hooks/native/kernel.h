@@ -152,7 +152,7 @@ class Kernel final : public c10::OperatorKernel {
     }
   }
 
-  bool arrive(const Active& active, Arrival& arrival, const Stack& stack) const {
+  bool arrive(Active& active, Arrival& arrival, const Stack& stack) const {
     const IValue* arguments = &stack[stack.size() - spec_.arguments];
     const at::Tensor* tensor = first_tensor(arguments[spec_.tensor_at]);
     if (tensor && !tensor->defined()) tensor = nullptr;
@@ -161,6 +161,8 @@ class Kernel final : public c10::OperatorKernel {
     const auto group = group_of(arguments[spec_.group_at], active);
     if (!group) return false;
     const bool full = is_set(active.switches->full);
+    const bool asks = full && !arrival.on_cpu && tensor->is_cuda() &&
+                      active.asks_about_device(arrival.record.start_ns);
     if (full && (peek(active.clock->boundary_ns) || !peek(active.clock->step_start_ns)))
       before_collective(active, arrival.record.start_ns);
 
@@ -176,7 +178,7 @@ class Kernel final : public c10::OperatorKernel {
       if (spec_.times_size) record.payload_bytes *= group->ranks.size();
       if (spec_.async_at >= 0 && arguments[spec_.async_at].toBool()) record.flags = kAsync;
       record.step = static_cast<uint32_t>(peek(active.clock->step));
-      if (arrival.on_cpu || active.device_arrived != Py_None)
+      if (arrival.on_cpu || asks)
         arrival.output = spec_.output_at == spec_.tensor_at
                              ? address_of(tensor)
                              : address_of(first_tensor(arguments[spec_.output_at]));
@@ -188,8 +190,7 @@ class Kernel final : public c10::OperatorKernel {
       if (full && arrival.on_cpu) arrival.slot = all.pending.ring.begin(record);
     }
     if (spec_.directed() && spec_.root_at < 0) arrival.any_source = group;
-    if (full && !arrival.on_cpu && tensor->is_cuda())
-      device_arrived(active, arrival, tensor->get_device());
+    if (asks) device_arrived(active, arrival, tensor->get_device());
     return full;
   }
 
@@ -301,8 +302,7 @@ class Kernel final : public c10::OperatorKernel {
     }
   }
 
-  static void device_arrived(const Active& active, Arrival& arrival, int device) {
-    if (active.device_arrived == Py_None) return;
+  static void device_arrived(Active& active, Arrival& arrival, int device) {
     Interpreter interpreter;
     const Record& r = arrival.record;
     PyObject* entry = PyObject_CallFunction(
@@ -312,7 +312,10 @@ class Kernel final : public c10::OperatorKernel {
         static_cast<unsigned long long>(r.start_ns), r.flags,
         static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(arrival.output)), device);
     entry = interpreter.checked(entry, active);
-    if (entry == Py_None) Py_CLEAR(entry);
+    if (entry == Py_None) {
+      Py_CLEAR(entry);
+      active.untimed_until_ns = r.start_ns + kAskAgainNs;
+    }
     arrival.device_entry = entry;
   }
 

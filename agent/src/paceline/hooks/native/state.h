@@ -47,7 +47,15 @@ struct Active {
   PyObject* device_arrived;    // None, or (op, ..., start_ns, flags, address, device) -> entry
   PyObject* device_returned;   // (entry, failed, has_work, tells_async)
   PyObject* device_waited;     // (address): the current stream waits for this output
+  std::atomic<uint64_t> untimed_until_ns;
+
+  // Whether Python is to be asked about a tensor on a device. As long as it says that nothing is
+  // timed there (the NCCL plugin may have the times) it is asked ten times a second.
+  bool asks_about_device(uint64_t now) const {
+    return device_arrived != Py_None && now >= untimed_until_ns.load(std::memory_order_relaxed);
+  }
 };
+constexpr uint64_t kAskAgainNs = 100000000;
 
 struct Shared {
   Pending pending;

@@ -70,7 +70,7 @@ class WaitTensor final : public c10::OperatorKernel {
     if (active && is_set(active->switches->on) && stack->back().isTensor()) {
       const at::Tensor& tensor = stack->back().toTensor();
       if (tensor.defined() && tensor.is_cuda() && !is_imagined(tensor) &&
-          active->device_waited != Py_None)
+          active->asks_about_device(now_ns()))
         on_device = address_of(&tensor);
       if (tensor.defined() && tensor.is_cpu() && !is_imagined(tensor))
         wait = begin_wait(by_output, address_of(&tensor));
