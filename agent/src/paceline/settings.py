@@ -18,6 +18,8 @@ JOB_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 LEVELS = ("off", "steps", "collectives", "full")
 """Each brings what those before it bring. off: nothing is written, counters still run; steps: steps
 and phases; collectives: every collective; full: times on the device, pauses, starvation."""
+FULL = LEVELS[-1]
+DEVICE_TIMERS = ("auto", "on", "off")
 MAX_RUN_ID_CHARS = 64
 
 RUN_MARK = ".recorded-"
@@ -51,6 +53,7 @@ class AgentSettings:
     node: str
     runtime_dir: Path
     level: str
+    device_timers: str
     disabled: bool
     url: str
     problems: tuple[str, ...]
@@ -79,10 +82,21 @@ class AgentSettings:
             node=node_name(env),
             runtime_dir=runtime_dir(env),
             level=level,
+            device_timers=_device_timers(env, problems),
             disabled=is_disabled(env),
             url=env.get("PACELINE_URL", ""),
             problems=tuple(problems),
         )
+
+
+def _device_timers(env: Mapping[str, str], problems: list[str]) -> str:
+    choice = env.get("PACELINE_DEVICE_TIMERS", "") or "auto"
+    if choice in DEVICE_TIMERS:
+        return choice
+    problems.append(
+        f"PACELINE_DEVICE_TIMERS={choice!r} is none of {', '.join(DEVICE_TIMERS)}; using auto"
+    )
+    return "auto"
 
 
 def is_disabled(env: Mapping[str, str]) -> bool:

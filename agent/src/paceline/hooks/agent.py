@@ -172,7 +172,9 @@ class Agent:
     def _begin(self, c10d: Any, rank: int, world_size: int) -> None:
         import torch
 
+        from paceline.hooks.causes import install_causes
         from paceline.hooks.choice import recorder_and_hooks
+        from paceline.hooks.device_start import start_device_times
         from paceline.hooks.patches import Patches
         from paceline.hooks.phases import PhaseHooks
         from paceline.hooks.poller import Poller
@@ -188,6 +190,8 @@ class Agent:
         self._patches = Patches(_compiler_skip(torch))
         if settings.level != "off":
             PhaseHooks(torch, recorder, self._patches).install(self._finder.when_imported)
+            install_causes(recorder, self._patches)
+            start_device_times(torch, c10d, recorder, self._patches, settings.device_timers)
         self._finder.when_imported("torch._dynamo.trace_rules", _leave_us_alone)
         self._poller = Poller(recorder)
         self._poller.start()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from paceline.clock import mono_ns
+from paceline.hooks.device_times import DeviceTimes
 from paceline.hooks.operators import Operator, first_tensor, operator, payload_reader
 from paceline.hooks.pending import Entry
 from paceline.hooks.recorder import Recorder
@@ -156,16 +157,20 @@ class CollectiveHooks:
             if on_cpu:
                 slot = recorder.writer.begin(op, index, seq, step, peer, payload, start_ns, flags)
             address = 0
-            if on_cpu:
+            device = None if on_cpu else recorder.device
+            if on_cpu or device is not None:
                 output = tensor if output_at == tensor_at else first_tensor(args[output_at])
                 try:
                     address = output.data_ptr()
                 except (RuntimeError, AttributeError):  # sparse, or none off the root
                     address = 0
-            return Entry(
+            entry = Entry(
                 op, index, seq, step, peer, payload, start_ns, flags, slot, address, on_cpu,
                 group if any_source else None,
             )  # fmt: skip
+            if device is not None and tensor.is_cuda:
+                device.arrived(entry, tensor.get_device())
+            return entry
 
         return arrive
 
@@ -173,7 +178,13 @@ class CollectiveHooks:
         """The call came back: keep its Work until the release is seen."""
         boxed = out[-1] if type(out) is tuple and out else out
         if boxed is None or type(boxed) is tuple or not entry.on_cpu:
-            self._ended(entry, 0)
+            device = self._recorder.device
+            if entry.timed is None or device is None:
+                self._ended(entry, 0)
+            else:
+                none = boxed is None or type(boxed) is tuple
+                has_work = not none and self._c10d.Work.unbox(boxed) is not None
+                device.returned(entry, has_work, tells_async)
             return
         work = self._c10d.Work.unbox(boxed)
         if work is None:
@@ -244,7 +255,11 @@ class CollectiveHooks:
                 except Exception:  # a tensor without storage is no result of ours
                     entry = None
             if entry is None:
-                return call(keyset & below, tensor)
+                out = call(keyset & below, tensor)
+                device = recorder.device
+                if recorder.on and device is not None and tensor.is_cuda:
+                    recorder.guarded(partial(_output_waited, device, tensor))
+                return out
             join_ns = mono_ns()
             waited = recorder.pending.waited
             try:
@@ -256,3 +271,7 @@ class CollectiveHooks:
             return out
 
         return kernel
+
+
+def _output_waited(device: DeviceTimes, tensor: Any) -> None:
+    device.output_waited(tensor.data_ptr())

@@ -39,9 +39,7 @@ class Patches:
             return False
         wrapper: Any = functools.wraps(original)(make(original))
         if not traceable:
-            wrapper._torchdynamo_disable = True
-            if self._skip_frame is not None:
-                self._skip_frame(wrapper.__code__)
+            self.hide(wrapper)
         setattr(owner, name, wrapper)
 
         def restore() -> None:
@@ -51,6 +49,12 @@ class Patches:
 
         self._undo.append(restore)
         return True
+
+    def hide(self, function: Any) -> None:
+        """Tell torch's compiler not to trace ``function``."""
+        function._torchdynamo_disable = True
+        if self._skip_frame is not None:
+            self._skip_frame(function.__code__)
 
     def on_undo(self, action: Callable[[], object]) -> None:
         """Run ``action`` when everything is put back."""

@@ -36,12 +36,13 @@ class Entry:
     ``work`` is set when the call returned; ``output`` is the address of the first output
     (``wait_tensor`` is matched by it, 0 unknown); ``any_source`` is the group of a receive
     whose source only its completion tells; ``returned_ns`` is when the call returned, for
-    operators that do not tell whether they are asynchronous.
+    operators that do not tell whether they are asynchronous. ``timed`` is the collective's
+    part on its device, where that is timed.
     """
 
     __slots__ = (
         "any_source", "flags", "group", "on_cpu", "op", "output", "payload_bytes", "peer",
-        "returned_ns", "seq", "slot", "start_ns", "step", "work",
+        "returned_ns", "seq", "slot", "start_ns", "step", "timed", "work",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +74,7 @@ class Entry:
         self.any_source = any_source
         self.returned_ns = 0
         self.work: Any = None
+        self.timed: Any = None
 
 
 class Pending:

@@ -7,6 +7,9 @@ from types import ModuleType
 from typing import Any
 
 from paceline.clock import mono_ns
+from paceline.hooks.checkpoints import CheckpointHooks
+from paceline.hooks.copies import CopyHooks, may_have_device
+from paceline.hooks.engine import watch_engine
 from paceline.hooks.forward import wrap_forward
 from paceline.hooks.patches import Patches
 from paceline.hooks.recorder import Recorder
@@ -16,7 +19,7 @@ Original = Callable[..., Any]
 
 
 class PhaseHooks:
-    """Installs what marks inputs, forwards, backwards and optimizer steps.
+    """Installs what marks inputs, copies, forwards, backwards, optimizer steps and checkpoints.
 
     Args:
         torch: the imported torch.
@@ -25,6 +28,7 @@ class PhaseHooks:
     """
 
     def __init__(self, torch: Any, recorder: Recorder, patches: Patches) -> None:
+        self._torch = torch
         self._grad_enabled = torch.is_grad_enabled
         self._is_compiling = torch.compiler.is_compiling
         self._recorder = recorder
@@ -35,7 +39,7 @@ class PhaseHooks:
         """Patch what is imported now, and the rest when it is."""
         patches: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
             ("torch.optim.optimizer", self._optimizers),
-            ("torch.autograd", self._backward),
+            ("torch.autograd.variable", self._backward),
             ("torch.utils.data.dataloader", self._input),
             ("torch.nn.parallel.distributed", self._ddp),
             ("torch.distributed.fsdp.fully_sharded_data_parallel", self._fsdp1),
@@ -46,6 +50,9 @@ class PhaseHooks:
         )
         for module, patch in patches:
             when_imported(module, patch)
+        CheckpointHooks(self._clock, self.tell, self._patches).install(when_imported)
+        if may_have_device(self._torch):
+            CopyHooks(self._torch, self._recorder, self._patches).install()
 
     def tell(self, event: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Tell the clock ``event`` if the caller is the training thread; never raises."""
@@ -62,13 +69,14 @@ class PhaseHooks:
         recorder, clock, tell = self._recorder, self._clock, self.tell
 
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if recorder.on and not clock.in_backward:
-                recorder.claim_training_thread()
-                self._sweep()
-            if clock.in_backward:  # in whichever thread of autograd
+            if not recorder.on:
+                return
+            if clock.in_backward and recorder.may_be_autograd():
                 recorder.guarded(lambda: clock.optimizer_begin(id(optimizer), 0))
-            else:
-                tell(clock.optimizer_begin, id(optimizer))
+                return
+            recorder.claim_training_thread()
+            self._sweep()
+            tell(clock.optimizer_begin, id(optimizer))
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if not clock.in_backward and tell(clock.optimizer_end):
@@ -79,7 +87,7 @@ class PhaseHooks:
         self._patches.on_undo(named.register_optimizer_step_post_hook(after).remove)
 
     def _backward(self, module: ModuleType) -> None:
-        clock, tell = self._clock, self.tell
+        recorder, clock, tell = self._recorder, self._clock, self.tell
 
         def make(original: Original) -> Original:
             def run_backward(*args: Any, **kwargs: Any) -> Any:
@@ -89,14 +97,20 @@ class PhaseHooks:
                     return original(*args, **kwargs)
                 finally:
                     accumulates = bool(kwargs.get("accumulate_grad", True))
+                    stepped = clock.stepped_in_backward
                     if tell(clock.backward_end, accumulates=accumulates):
+                        if stepped and recorder.on:
+                            recorder.claim_training_thread()
                         self._sweep(joined_since_ns=begin_ns)
 
             return run_backward
 
+        if watch_engine(module, self._patches, make):
+            return
         # What Tensor.backward, autograd.backward, autograd.grad and checkpointing all call.
-        if not self._patches.wrap(module, "_engine_run_backward", make):
-            self._patches.wrap(module, "backward", make)
+        autograd = self._torch.autograd
+        if not self._patches.wrap(autograd, "_engine_run_backward", make):
+            self._patches.wrap(autograd, "backward", make)
 
     def _input(self, module: ModuleType) -> None:
         clock, tell = self._clock, self.tell

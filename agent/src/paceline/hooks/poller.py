@@ -6,6 +6,7 @@ import threading
 
 from paceline.clock import mono_ns
 from paceline.hooks.recorder import Recorder
+from paceline.hooks.starvation import LockProbe
 
 PENDING_PERIOD_S = 0.1
 IDLE_PERIOD_S = 0.5
@@ -21,6 +22,7 @@ class Poller:
         self._recorder = recorder
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="paceline-poller", daemon=True)
+        self._probe = LockProbe(recorder)
         self._anchored_ns = mono_ns()
 
     def start(self) -> None:
@@ -37,9 +39,22 @@ class Poller:
         period_s = IDLE_PERIOD_S
         while not self._stopping.wait(period_s):
             if not self._recorder.on:
-                return
+                break
             self._recorder.guarded(self._poll)
-            period_s = PENDING_PERIOD_S if len(self._recorder.pending) else IDLE_PERIOD_S
+            looks = self._probe.wanted
+            if looks:
+                self._recorder.guarded(self._probe.look)
+            period_s = PENDING_PERIOD_S if looks or self._is_pending() else IDLE_PERIOD_S
+        self._probe.close()
+        self._recorder.guarded(self._poll_device)
+
+    def _is_pending(self) -> bool:
+        device = self._recorder.device
+        return len(self._recorder.pending) > 0 or (device is not None and len(device) > 0)
+
+    def _poll_device(self) -> None:
+        if self._recorder.device is not None and self._recorder.on:
+            self._recorder.device.poll()
 
     def _poll(self) -> None:
         recorder, now_ns = self._recorder, mono_ns()
@@ -47,6 +62,7 @@ class Poller:
         if now_ns - self._anchored_ns >= ANCHOR_PERIOD_NS:
             self._anchored_ns = now_ns
             recorder.writer.anchor()
+        self._poll_device()
         recorder.pending.sweep(
             now_ns,
             recorder.clock.step,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+from paceline.clock import mono_ns
+from paceline.hooks.device_times import DeviceTimes
 from paceline.hooks.groups import Groups
 from paceline.hooks.pending import Pending
 from paceline.hooks.steps import StepClock
@@ -34,17 +37,39 @@ class Recorder:
         self.clock = self.clock_type(None if level == "off" else writer)
         self.pending = self.pending_type(writer)
         self.known_works: set[type] = set()
+        self.device: DeviceTimes | None = None
+        """Takes times on the device; None where torch has none."""
         self.errors = 0
         self._thread: int | None = None
+        self._rival: int | None = None
+        self.training_thread_id = 0
+        """The system's number of the training thread; 0 until an optimizer stepped."""
 
     def in_training_thread(self) -> bool:
         """Whether the caller is the thread whose optimizer steps (any, until one did)."""
         return self._thread is None or self._thread == get_ident()
 
+    def may_be_autograd(self) -> bool:
+        """Whether the caller is the training thread, or one that Python did not make."""
+        if self.in_training_thread():
+            return True
+        return isinstance(threading.current_thread(), threading._DummyThread)
+
     def claim_training_thread(self) -> None:
-        """The caller's optimizer steps: its phases are the rank's."""
-        if self._thread is None:
-            self._thread = get_ident()
+        """The caller's optimizer steps: its phases are the rank's.
+
+        If it was another thread until now, the caller takes over when that one has ended, or
+        when it steps a second time without a step of the other between.
+        """
+        me = get_ident()
+        if self._thread == me:
+            self._rival = None
+        elif self._thread is None or self._rival == me or not _is_alive(self._thread):
+            self._thread, self._rival = me, None
+            self.training_thread_id = threading.get_native_id()
+            self.clock.restart(mono_ns())
+        else:
+            self._rival = me
 
     def before_collective(self, start_ns: int) -> None:
         """A collective arrives after a step's end, or as the first thing of all."""
@@ -58,6 +83,7 @@ class Recorder:
 
     def renew(self, writer: RingWriter) -> None:
         """Go on in another ring: the rank or the world is another one now."""
+        self.guarded(self._flush_device)
         self.guarded(self.pending.close)
         self.guarded(self.writer.close)
         self.writer = self.pending.writer = writer
@@ -93,6 +119,15 @@ class Recorder:
             return
         self.on = False
         self.guarded(self.clock.commit)
+        self.guarded(self._flush_device)
         self.guarded(self.pending.close)
         self.guarded(lambda: self.writer.heartbeat(self.clock.step))
         self.guarded(self.writer.close)
+
+    def _flush_device(self) -> None:
+        if self.device is not None:
+            self.device.flush()
+
+
+def _is_alive(ident: int) -> bool:
+    return any(thread.ident == ident for thread in threading.enumerate())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from paceline.vocabulary import Phase, RecordKind
@@ -31,6 +32,19 @@ class Sink(Protocol):
         """Append one record."""
 
 
+class Observer(Protocol):
+    """Hears of what a step clock finds, at the time that it finds it."""
+
+    def boundary(self, now_ns: int) -> None:
+        """A phase ends or begins now."""
+
+    def phase(self, code: int, step: int, start_ns: int, end_ns: int) -> None:
+        """A phase was recorded; its bounds were boundaries, or a forward's return."""
+
+    def step(self, step: int, start_ns: int, end_ns: int) -> None:
+        """A step was recorded."""
+
+
 class StepClock:
     """Turns what happens in one training thread into phases that never overlap, and steps.
 
@@ -43,6 +57,9 @@ class StepClock:
 
     def __init__(self, sink: Sink | None) -> None:
         self.sink = sink
+        self.observer: Observer | None = None
+        self.probe: Callable[[int], None] | None = None
+        """Called at each boundary of a phase, in the training thread."""
         self.step = 0
         self.boundary_ns = 0
         """When the optimizer ended a step that is not committed yet; 0: there is none."""
@@ -56,16 +73,25 @@ class StepClock:
         self._forward_depth = 0
         self._forward_return_ns = 0
         self._forward_ever_hooked = False
-        self._tentative = False
+        self.awaits_forward = False
+        """A batch came, and no forward was seen to begin since: it counts as forward so far."""
+        self._checkpoint_depth = 0
+        self._after_checkpoint: tuple[Phase, bool] = (Phase.HOST, False)
         self._backward_depth = 0
         self._before_backward = Phase.HOST
-        self._stepped_in_backward = False
+        self.stepped_in_backward = False
+        """An optimizer stepped while autograd runs: the step ends when autograd returns."""
         self._optimizers: list[int] = []
 
     @property
     def in_backward(self) -> bool:
         """Whether autograd runs."""
         return self._backward_depth > 0
+
+    @property
+    def present_step(self) -> int:
+        """The step that the present time lies in, also if the one before is not committed yet."""
+        return self.step + (1 if self.boundary_ns and not self._optimizers else 0)
 
     def seen(self, now_ns: int) -> None:
         """Something happened: the first such time is the start of step 0."""
@@ -92,10 +118,38 @@ class StepClock:
         elif got_batch:
             # Until a forward is seen to begin, what follows the input counts as forward.
             self._switch(Phase.FORWARD, now_ns)
-            self._tentative = True
+            self.awaits_forward = True
             self._forward_return_ns = 0
         else:
             self._switch(Phase.HOST, now_ns)
+
+    def copied(self, start_ns: int, end_ns: int) -> None:
+        """The batch was copied to a device; only between its arrival and the forward."""
+        if not self.awaits_forward or self.phase is not Phase.FORWARD:
+            return
+        self._switch(Phase.COPY, max(start_ns, self._since_ns), is_now=False)
+        self._switch(Phase.FORWARD, end_ns)
+        self.awaits_forward = True
+
+    def checkpoint_begin(self, now_ns: int) -> None:
+        """A checkpoint is to be saved (saves call each other)."""
+        self._checkpoint_depth += 1
+        if self._checkpoint_depth > 1:
+            return
+        self.collective(now_ns)  # like one it comes after the step that has ended
+        self._after_checkpoint = (self.phase, self.awaits_forward)
+        self._switch(Phase.CHECKPOINT, now_ns)
+
+    def checkpoint_end(self, now_ns: int) -> None:
+        """It is saved, or what of it blocks the training is over."""
+        self._checkpoint_depth = max(self._checkpoint_depth - 1, 0)
+        if self._checkpoint_depth or self.phase is not Phase.CHECKPOINT:
+            return
+        phase, awaits_forward = self._after_checkpoint
+        if phase is Phase.FORWARD and not (self._forward_depth or awaits_forward):
+            phase = Phase.HOST  # the forward had returned
+        self._switch(phase, now_ns)
+        self.awaits_forward = awaits_forward
 
     def forward_begin(self, now_ns: int) -> None:
         """A model that is known to be the outermost one begins its forward."""
@@ -104,11 +158,12 @@ class StepClock:
         if self._forward_depth > 1 or self._backward_depth:
             return
         self._mark_work(now_ns)
-        if self.phase is Phase.FORWARD and self._tentative:
+        if self.phase is Phase.FORWARD and self.awaits_forward:
             self._since_ns = now_ns  # the time between input and forward was the host's
+            self._tell_boundary(now_ns)
         elif self.phase is not Phase.FORWARD:
             self._switch(Phase.FORWARD, now_ns)
-        self._tentative = False
+        self.awaits_forward = False
         self._forward_return_ns = 0
 
     def forward_return(self, now_ns: int, *, backward_follows: bool) -> None:
@@ -117,7 +172,9 @@ class StepClock:
         if self._forward_depth or self._backward_depth or self.phase is not Phase.FORWARD:
             return
         self._forward_return_ns = now_ns
-        if not backward_follows:
+        if backward_follows:
+            self._tell_boundary(now_ns)
+        else:
             self._switch(self._outer(), now_ns)
 
     def backward_begin(self, now_ns: int) -> None:
@@ -148,15 +205,15 @@ class StepClock:
             self._forward_return_ns = 0 if self._forward_depth else now_ns
         else:
             self._switch(self._outer(), now_ns)
-        if self._stepped_in_backward:
-            self._stepped_in_backward = False
+        if self.stepped_in_backward:
+            self.stepped_in_backward = False
             self._end_step(now_ns)
         return True
 
     def optimizer_begin(self, optimizer: int, now_ns: int) -> None:
         """An optimizer, told by its ``id``, begins to step (optimizers can be nested)."""
         if self._backward_depth:
-            self._stepped_in_backward = True
+            self.stepped_in_backward = True
             return
         if optimizer in self._optimizers:
             self._optimizers.clear()  # its last step raised, so its end was never told
@@ -186,6 +243,14 @@ class StepClock:
             self._end_step(now_ns)
         return True
 
+    def restart(self, now_ns: int) -> None:
+        """From now on another thread trains: what the one before had begun, it does not end."""
+        self._switch(Phase.HOST, now_ns)
+        self._input_depth = self._forward_depth = self._backward_depth = 0
+        self._checkpoint_depth = 0
+        self.stepped_in_backward = False
+        self._optimizers.clear()
+
     def scaler_updated(self, now_ns: int) -> None:
         """A gradient scaler was updated: an iteration ends, also when its step was skipped."""
         if self._work and not self.boundary_ns and not self._optimizers:
@@ -205,7 +270,7 @@ class StepClock:
         self._mark_work(now_ns)
         before = self.phase
         self._switch(phase, now_ns)
-        self._tentative = False
+        self.awaits_forward = False
         self._forward_return_ns = 0
         return before
 
@@ -230,6 +295,8 @@ class StepClock:
                 RecordKind.STEP, 0, _NO_GROUP, 0, self.step, _NO_PEER, 0,
                 self.step_start_ns, end_ns,
             )  # fmt: skip
+        if self.observer is not None:
+            self.observer.step(self.step, self.step_start_ns, end_ns)
         self.step += 1
         self.step_start_ns = end_ns
         self._work = False
@@ -248,18 +315,29 @@ class StepClock:
         # A closure runs forward and backward within the optimizer's step.
         return Phase.OPTIMIZER if self._optimizers else Phase.HOST
 
-    def _switch(self, phase: Phase, now_ns: int) -> None:
+    def _tell_boundary(self, now_ns: int) -> None:
+        if self.probe is not None:
+            self.probe(now_ns)
+        if self.observer is not None:
+            self.observer.boundary(now_ns)
+
+    def _switch(self, phase: Phase, now_ns: int, *, is_now: bool = True) -> None:
+        if is_now:
+            self._tell_boundary(now_ns)
         old, since_ns, end_ns = self.phase, self._since_ns, now_ns
         if old is Phase.FORWARD and phase is not Phase.BACKWARD:
             # No backward follows, so the forward ended when it returned.
-            if not self._tentative:
+            if not self.awaits_forward:
                 end_ns = self._forward_return_ns or now_ns
             elif self._forward_ever_hooked:
                 end_ns = 0
-        if old is not Phase.HOST and end_ns > since_ns and self.sink is not None:
-            self.sink.record(
-                RecordKind.PHASE, old, _NO_GROUP, 0, self.step, _NO_PEER, 0, since_ns, end_ns
-            )
+        if old is not Phase.HOST and end_ns > since_ns:
+            if self.sink is not None:
+                self.sink.record(
+                    RecordKind.PHASE, old, _NO_GROUP, 0, self.step, _NO_PEER, 0, since_ns, end_ns
+                )
+            if self.observer is not None:
+                self.observer.phase(old, self.step, since_ns, end_ns)
         self.phase, self._since_ns = phase, now_ns
         if phase is not Phase.FORWARD:
-            self._tentative = False
+            self.awaits_forward = False
