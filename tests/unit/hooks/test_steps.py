@@ -193,3 +193,100 @@ def test_marking_steps_by_hand_overrules_the_optimizer() -> None:
     assert steps.step == 1
     steps.mark_step(31)
     assert steps.step == 2
+
+
+def test_a_copy_between_batch_and_forward_is_no_forward() -> None:
+    steps, paper = clock()
+    one_step(steps, 10)  # a forward was seen once: until the next one the time is the host's
+    steps.input_begin(20)
+    steps.input_end(21, got_batch=True)
+    steps.copied(22, 24)
+    steps.copied(25, 26)
+    steps.forward_begin(27)
+    steps.copied(27, 28)
+    steps.forward_return(29, backward_follows=True)
+    steps.backward_begin(30)
+    assert paper.lines[5:] == [
+        ("input", 1, 20, 21),
+        ("copy", 1, 22, 24),
+        ("copy", 1, 25, 26),
+        ("forward", 1, 27, 30),
+    ]
+
+
+def test_a_copy_parts_a_forward_that_is_not_seen_to_begin() -> None:
+    steps, paper = clock()
+    steps.input_begin(10)
+    steps.input_end(11, got_batch=True)
+    steps.copied(12, 14)
+    steps.backward_begin(18)
+    assert paper.lines == [
+        ("input", 0, 10, 11),
+        ("forward", 0, 11, 12),
+        ("copy", 0, 12, 14),
+        ("forward", 0, 14, 18),
+    ]
+
+
+def test_copies_at_other_times_are_what_surrounds_them() -> None:
+    steps, paper = clock()
+    steps.copied(1, 2)
+    steps.backward_begin(10)
+    steps.copied(11, 12)
+    steps.backward_end(13)
+    steps.copied(13, 14)
+    assert paper.lines == [("backward", 0, 10, 13)]
+
+
+def test_a_checkpoint_belongs_to_the_step_after_and_counts_once() -> None:
+    steps, paper = clock()
+    one_step(steps, 10)
+    steps.checkpoint_begin(22)
+    steps.checkpoint_begin(23)
+    steps.checkpoint_end(24)
+    steps.checkpoint_end(28)
+    steps.input_begin(30)
+    steps.input_end(31, got_batch=True)
+    assert paper.lines[4:] == [
+        ("step", 0, 10, 20),
+        ("checkpoint", 1, 22, 28),
+        ("input", 1, 30, 31),
+    ]
+
+
+def test_a_checkpoint_between_batch_and_forward_takes_nothing_else() -> None:
+    steps, paper = clock()
+    steps.input_begin(10)
+    steps.input_end(11, got_batch=True)
+    steps.checkpoint_begin(12)
+    steps.checkpoint_end(15)
+    steps.backward_begin(18)
+    assert paper.lines == [
+        ("input", 0, 10, 11),
+        ("forward", 0, 11, 12),
+        ("checkpoint", 0, 12, 15),
+        ("forward", 0, 15, 18),
+    ]
+
+
+def test_another_thread_begins_with_nothing_open() -> None:
+    steps, paper = clock()
+    steps.input_begin(10)  # in the thread that never comes back to it
+    steps.restart(12)
+    one_step(steps, 20)
+    one_step(steps, 30)
+    assert paper.lines[:2] == [("input", 0, 10, 12), ("input", 0, 20, 21)]
+    assert ("step", 0, 10, 30) in paper.lines
+    assert ("input", 1, 30, 31) in paper.lines
+
+
+def test_the_present_step_is_the_next_one_as_soon_as_the_optimizer_is_done() -> None:
+    steps, _ = clock()
+    assert steps.present_step == 0
+    one_step(steps, 10)
+    assert (steps.step, steps.present_step) == (0, 1)
+    steps.optimizer_begin(2, 21)  # a second one in a row: the step goes on
+    assert steps.present_step == 0
+    steps.optimizer_end(22)
+    steps.input_begin(23)
+    assert (steps.step, steps.present_step) == (1, 1)
