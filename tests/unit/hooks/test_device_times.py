@@ -68,7 +68,7 @@ def test_an_idle_device_is_not_asked(tmp_path: Path) -> None:
     rank = Rank(tmp_path)
     rank.sync(MS)
     rank.poll()
-    assert len(rank.device) == 0
+    assert rank.device.waiting == 0
     asked = rank.gpu.queried
     for _ in range(100):
         rank.poll()

@@ -191,7 +191,10 @@ class Agent:
         if settings.level != "off":
             PhaseHooks(torch, recorder, self._patches).install(self._finder.when_imported)
             install_causes(recorder, self._patches)
-            start_device_times(torch, c10d, recorder, self._patches, settings.device_timers)
+            try:
+                start_device_times(torch, c10d, recorder, self._patches, settings.device_timers)
+            except Exception as error:
+                recorder.failed(error)
         self._finder.when_imported("torch._dynamo.trace_rules", _leave_us_alone)
         self._poller = Poller(recorder)
         self._poller.start()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from paceline.hooks.device_cuda import TorchCuda
 from paceline.hooks.device_times import DeviceTimes
 from paceline.hooks.patches import Patches
 from paceline.hooks.recorder import Recorder
+
+log = logging.getLogger("paceline")
 
 
 def start_device_times(
@@ -39,7 +43,7 @@ def start_device_times(
         recorder,
         choice=choice,
         env=os.environ,
-        plugin_times=plugin_takes_times,
+        plugin_times=PluginWatch(),
         coalescing=lambda: bool(getattr(gathered, "pg_coalesce_state", None)),
         watch_waits=watch_waits,
     )
@@ -48,13 +52,27 @@ def start_device_times(
         recorder.clock.observer = device.phases
 
 
-def plugin_takes_times() -> bool:
-    """Whether NCCL tells the plugin of this process when kernels begin and end."""
+class PluginWatch:
+    """Tells whether NCCL has the plugin of this process take the times of collectives."""
+
+    def __init__(self, load: Callable[[], Any] | None = None) -> None:
+        self._library: Any = None
+        try:
+            self._library = (load or _load_plugin)()
+        except Exception as error:
+            log.info("the NCCL plugin cannot be asked: %s", error)
+
+    def __call__(self) -> bool:
+        """Ask again: communicators are made when they are first used."""
+        return self._library is not None and self._library.paceline_active() > 0
+
+
+def _load_plugin() -> Any:
     try:
-        library = importlib.import_module("paceline.plugin").load()
+        plugin = importlib.import_module("paceline.plugin")
     except ImportError:
-        return False
-    return library is not None and library.paceline_active() > 0
+        return None
+    return plugin.load()
 
 
 def _told_wait(original: Any, device: DeviceTimes, recorder: Recorder) -> Any:

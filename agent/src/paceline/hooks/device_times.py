@@ -75,8 +75,9 @@ class DeviceTimes:
         self._lock = threading.Lock()  # the poller's part, and a change of rings
         self.decide()
 
-    def __len__(self) -> int:
-        """Return how much waits for the device."""
+    @property
+    def waiting(self) -> int:
+        """How much waits for the device."""
         return len(self._marks) + len(self.collectives) + len(self.phases)
 
     def decide(self) -> None:

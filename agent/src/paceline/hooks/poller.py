@@ -50,7 +50,7 @@ class Poller:
 
     def _is_pending(self) -> bool:
         device = self._recorder.device
-        return len(self._recorder.pending) > 0 or (device is not None and len(device) > 0)
+        return len(self._recorder.pending) > 0 or (device is not None and device.waiting > 0)
 
     def _poll_device(self) -> None:
         if self._recorder.device is not None and self._recorder.on:
