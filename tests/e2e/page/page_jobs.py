@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PHASES = ("host", "input", "forward", "backward", "optimizer")
-BASE_PHASE_MS = np.array([2.5, 4.0, 31.0, 62.0, 9.0])
+PHASES = ("host", "input", "forward", "backward", "optimizer", "copy", "checkpoint")
+BASE_PHASE_MS = np.array([2.5, 4.0, 31.0, 62.0, 9.0, 0.0, 0.0])
 COMM_MS = 11.0
 STEP_NS = 1_000_000_000
 DETECTION_DELAY_STEPS = 12

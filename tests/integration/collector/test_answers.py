@@ -69,7 +69,9 @@ def test_steps_are_columns_that_add_up_to_the_duration(told: CollectorProcess) -
     steps = client.get_json("/v1/jobs/train/steps", from_=100, to=109, ranks="1-2", phases=1)
     assert steps["steps"] == list(range(100, 110))
     assert steps["ranks"] == [1, 2]
-    assert steps["phases"] == ["host", "input", "forward", "backward", "optimizer"]
+    assert steps["phases"] == [
+        "host", "input", "forward", "backward", "optimizer", "copy", "checkpoint",
+    ]  # fmt: skip
     for index, duration_ns in enumerate(steps["duration_ns"]):
         for rank in range(2):
             parts = [steps[name][index][rank] for name in ("self_ns", "wait_ns", "comm_ns")]
