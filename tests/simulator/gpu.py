@@ -142,7 +142,7 @@ class Gpu:
         exact_ms = (end.at_ns - start.at_ns) / MS
         return float(struct.unpack("f", struct.pack("f", exact_ms))[0])
 
-    def enter_polling_thread(self) -> bool:
+    def enter_polling_thread(self, device: int) -> bool:
         if self.can_enter:
             self._entered.add(threading.get_ident())
         return self.can_enter

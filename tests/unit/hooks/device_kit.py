@@ -46,8 +46,9 @@ class Rank:
         choice: str = "auto",
         env: dict[str, str] | None = None,
         level: str = "full",
+        now_ns: int = 1_000_000 * MS,
     ) -> None:
-        self.host = HostClock()
+        self.host = HostClock(now_ns)
         self.gpu = Gpu(self.host, drift_ppm=drift_ppm)
         self.nccl = self.gpu.stream()
         self.plugin_active = False

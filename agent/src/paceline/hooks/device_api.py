@@ -30,8 +30,8 @@ class DeviceApi(Protocol):
     def elapsed_ms(self, start: Any, end: Any) -> float:
         """Return the device's time between two complete events; negative if ``end`` is earlier."""
 
-    def enter_polling_thread(self) -> bool:
-        """Make queries from this thread harmless to graphs that other threads capture.
+    def enter_polling_thread(self, device: int) -> bool:
+        """Make this thread one of ``device``, whose queries leave alone what others capture.
 
         Returns:
             False where that cannot be had: then nobody may query from here.

@@ -77,7 +77,7 @@ class TorchCuda:
         _check("cuEventElapsedTime", status)
         return elapsed_ms.value
 
-    def enter_polling_thread(self) -> bool:
+    def enter_polling_thread(self, device: int) -> bool:
         """See ``DeviceApi``.
 
         A query from any thread ends a capture in CUDA's default mode, unless the asking thread
@@ -91,7 +91,11 @@ class TorchCuda:
             status: int = self._driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
         except (OSError, AttributeError):
             return False
-        return status == 0
+        if status != 0:
+            return False
+        # Else the thread would be one of device 0, and could make a context there.
+        self._torch.cuda.set_device(device)
+        return True
 
     def facts(self, device: int) -> dict[str, str]:
         """See ``DeviceApi``; ``gpu_uuid`` and ``gpu_pci`` are written as nvidia-smi does."""

@@ -68,6 +68,8 @@ class DeviceTimes:
         self._timing_phases = False
         self._entered: bool | None = None
         self._stopped = ""
+        self._broken = False
+        """Whether CUDA is: then not even its name is asked for."""
         self._watch_waits = watch_waits
         self._waits_watched = False
         self._told: dict[str, str] = {}
@@ -132,13 +134,14 @@ class DeviceTimes:
             self._told.clear()
 
     def _read(self) -> None:
-        if self._allowed and self._entered is None:
-            self._entered = self._api.enter_polling_thread()
-            if not self._entered:
-                self._stop("queries would disturb graphs that are being captured")
         if self._allowed:
             try:
-                self._marks.poll()
+                if self._entered is None:
+                    self._entered = self._api.enter_polling_thread(self.device)
+                if self._entered:
+                    self._marks.poll()
+                else:
+                    self._stop("queries would disturb graphs that are being captured")
             except Exception as error:
                 self.failed(error)
         writer = self._recorder.writer
@@ -152,6 +155,7 @@ class DeviceTimes:
     def failed(self, error: Exception) -> None:
         """A call of the device failed. Errors of CUDA stay, so nothing is timed any more."""
         if self._allowed:
+            self._broken = True
             message = str(error).splitlines()
             self._stop(f"{type(error).__name__}: {message[0] if message else ''}")
             self._recorder.failed(error)
@@ -181,7 +185,7 @@ class DeviceTimes:
 
     def _describe(self) -> None:
         """Name the device in the ring's metadata, and tell what was lost, each when it changes."""
-        if not self._described:
+        if not self._described and not self._broken:
             self._described = True
             try:
                 for name, value in self._api.facts(self.device).items():
