@@ -95,6 +95,12 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> None:
         raise InputError(f"a measured job failed ({done.returncode}):\n{done.stderr[-3000:]}")
 
 
+def build_native_hook() -> bool:
+    """Build the native hook where a compiler is; return whether it is there now."""
+    code = "import os, torch, paceline.hooks.native.build as b; b.build(torch, os.environ)"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
 def refuse_failures(hook_errors: int) -> None:
     """Raise InputError where hooks failed: one that gives up is quick, which is not asked."""
     if hook_errors:
