@@ -1,0 +1,7 @@
+// CRC-32 as zlib computes it; the agent brings no zlib for C.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint32_t crc32_of(const void *data, size_t size);
