@@ -28,15 +28,39 @@ itself may be gone, read and removed, when the job has ended. The run's id ends 
 
 _NO_ID = ("", "none")
 """What torchrun puts into TORCHELASTIC_RUN_ID when nobody gave it an id."""
-_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-_WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+# MPI's before Slurm's: what mpirun starts in an allocation inherits the variables of its daemon.
+_RANK = (
+    "RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "SLURM_PROCID",
+)
+_LOCAL_RANK = (
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_LOCALID",
+)
+_WORLD_SIZE = (
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "SLURM_NTASKS",
+)
 _LOCAL_WORLD_SIZE = (
     "LOCAL_WORLD_SIZE",
-    "SLURM_NTASKS_PER_NODE",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
     "MPI_LOCALNRANKS",
+    "SLURM_NTASKS_PER_NODE",
 )
+_REPLICA = re.compile(r"(.+)-(?:master|worker|launcher)-[0-9]+\Z")
+"""A pod of Kubeflow's PyTorchJob or MPIJob: job, role, index."""
+_NODE = ("SLURMD_NODENAME", "NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME")
 _ATTEMPT = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
@@ -48,7 +72,7 @@ class AgentSettings:
     run_id: str
     attempt: int
     rank: int | None
-    local_rank: int
+    local_rank: int | None
     world_size: int | None
     node: str
     runtime_dir: Path
@@ -77,7 +101,7 @@ class AgentSettings:
             run_id=_run_id(env, problems),
             attempt=_first_int(env, _ATTEMPT, problems) or 0,
             rank=_first_int(env, _RANK, problems),
-            local_rank=_first_int(env, _LOCAL_RANK, problems) or 0,
+            local_rank=_first_int(env, _LOCAL_RANK, problems),
             world_size=_first_int(env, _WORLD_SIZE, problems),
             node=node_name(env),
             runtime_dir=runtime_dir(env),
@@ -119,8 +143,8 @@ def default_runtime_dir() -> Path:
 
 def node_name(env: Mapping[str, str]) -> str:
     """Return the name of this node, at most 64 bytes: Slurm's, Kubernetes', or the host's."""
-    name = env.get("SLURMD_NODENAME") or env.get("NODE_NAME") or socket.gethostname()
-    return name.encode()[:64].decode(errors="ignore")
+    name = next((env[key] for key in _NODE if env.get(key)), "") or socket.gethostname()
+    return name.encode(errors="replace")[:64].decode(errors="ignore")
 
 
 def job_name(env: Mapping[str, str], problems: list[str], *, job: str | None = None) -> str:
@@ -128,7 +152,8 @@ def job_name(env: Mapping[str, str], problems: list[str], *, job: str | None = N
     name = job or env.get("PACELINE_JOB") or env.get("SLURM_JOB_NAME")
     if not name:
         launcher_id = env.get("TORCHELASTIC_RUN_ID", "")
-        name = "job" if launcher_id in _NO_ID else launcher_id
+        name = _kubernetes_job(env) if launcher_id in _NO_ID else launcher_id
+        name = name or "job"
     if JOB_PATTERN.match(name):
         return name
     made = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:128] or "job"
@@ -139,23 +164,43 @@ def job_name(env: Mapping[str, str], problems: list[str], *, job: str | None = N
     return made
 
 
+def _kubernetes_job(env: Mapping[str, str]) -> str:
+    """Return what the names of all pods of a job have in common; "" where that is not plain."""
+    if "KUBERNETES_SERVICE_HOST" not in env:
+        return ""
+    pod = env.get("POD_NAME") or socket.gethostname()
+    found = _REPLICA.match(pod)
+    if found is None and env.get("JOB_COMPLETION_INDEX"):
+        found = re.match(
+            rf"(.+)-{re.escape(env['JOB_COMPLETION_INDEX'])}(?:-[a-z0-9]{{5}})?\Z", pod
+        )
+    return found[1] if found else ""
+
+
 def _run_id(env: Mapping[str, str], problems: list[str]) -> str:
     """Return what all ranks of one launch share and no other launch has."""
     for name in ("PACELINE_RUN_ID", "TORCHELASTIC_RUN_ID"):
         value = env.get(name, "")
         if value not in _NO_ID:
-            return value[:MAX_RUN_ID_CHARS]
+            return clean_run_id(value)
     if env.get("SLURM_JOB_ID"):
-        return f"slurm-{env['SLURM_JOB_ID']}.{env.get('SLURM_STEP_ID', '0')}"[:MAX_RUN_ID_CHARS]
+        return clean_run_id(f"slurm-{env['SLURM_JOB_ID']}.{env.get('SLURM_STEP_ID', '0')}")
+    address = f"{env.get('MASTER_ADDR', 'local')}-{env.get('MASTER_PORT', '0')}"
     world_size = _first_int(env, _WORLD_SIZE, []) or 1
-    if (_first_int(env, _LOCAL_WORLD_SIZE, []) or 0) < world_size > 1 and env.get("GROUP_RANK"):
+    several_nodes = (_first_int(env, _LOCAL_WORLD_SIZE, []) or 0) < world_size > 1
+    if several_nodes and (env.get("GROUP_RANK") or "KUBERNETES_SERVICE_HOST" in env):
         problems.append(
             "no run id: two launches of this job cannot be told apart; give torchrun "
-            "--rdzv-id, or start the job with `paceline run`"
+            "--rdzv-id, start the job with `paceline run`, or set PACELINE_RUN_ID"
         )
-    address = f"{env.get('MASTER_ADDR', 'local')}-{env.get('MASTER_PORT', '0')}"
+        return clean_run_id(address)
     # On one node all ranks have one parent, and a later launch has another.
-    return f"{address}-{os.getppid()}"[:MAX_RUN_ID_CHARS]
+    return clean_run_id(f"{address}-{os.getppid()}")
+
+
+def clean_run_id(text: str) -> str:
+    """Return ``text`` as an id that can be a part of a file's name, at most 64 characters."""
+    return re.sub(r"[^A-Za-z0-9._:@+=,~-]", "-", text)[:MAX_RUN_ID_CHARS]
 
 
 def _first_int(env: Mapping[str, str], names: tuple[str, ...], problems: list[str]) -> int | None:

@@ -45,9 +45,16 @@ class Agent:
         self._lock = threading.RLock()
         self._closed = False
 
-    def arm(self) -> None:
-        """Wait for torch.distributed, or begin at once where it is imported."""
-        self._finder.when_imported(C10D, self._attach)
+    def arm(self, module: ModuleType | None = None) -> None:
+        """Wait for torch.distributed, or begin at once where it is imported.
+
+        Args:
+            module: it, where it is just being imported and nothing is to be waited for.
+        """
+        if module is not None:
+            self._attach(module)
+        else:
+            self._finder.when_imported(C10D, self._attach)
 
     def close(self) -> None:
         """Stop the poller, write what is open, put everything back; harmless when repeated."""
@@ -79,14 +86,24 @@ class Agent:
             if newest_ns and mono_ns() - newest_ns < RECENT_NS:
                 time.sleep(REST_S)
 
-    def abandon(self) -> None:
-        """Do nothing any more, in a forked child: ring, lock and thread are the parent's."""
+    def abandon(self) -> bool:
+        """In a forked child do nothing any more: ring, lock and thread are the parent's.
+
+        Returns:
+            False where the parent is no rank: then the child may become one.
+        """
+        if self.recorder is None and not self._closed:
+            self._lock = threading.RLock()
+            return False
         self._closed = True
         self._finder.forget()
         if self.recorder is not None:
             self.recorder.on = False
+        return True
 
     def _attach(self, module: ModuleType) -> None:
+        if self._groups is not None:
+            return
         from paceline.hooks.groups import Groups
         from paceline.hooks.patches import Patches
 
@@ -144,6 +161,7 @@ class Agent:
 
     def _new_ring(self, rank: int, world_size: int) -> Any:
         from paceline.clock import boot_id, time_namespace
+        from paceline.hooks.facts import process_facts
         from paceline.ring.writer import RingWriter, new_identity
         from paceline.settings import RUN_MARK
 
@@ -153,7 +171,7 @@ class Agent:
             run_id=settings.run_id,
             attempt=settings.attempt,
             rank=rank,
-            local_rank=settings.local_rank,
+            local_rank=_spawned() if settings.local_rank is None else settings.local_rank,
             world_size=world_size,
             node=settings.node,
             boot_id=boot_id(),
@@ -166,7 +184,8 @@ class Agent:
                 (settings.runtime_dir / f"{RUN_MARK}{settings.run_id}").touch(mode=0o600)
         import torch
 
-        writer.meta({"info": {"torch": torch.__version__, "python": sys.version.split()[0]}})
+        versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
+        writer.meta({"info": {**versions, **process_facts(os.environ)}})
         return writer
 
     def _begin(self, c10d: Any, rank: int, world_size: int) -> None:
@@ -188,13 +207,13 @@ class Agent:
         )
         self.recorder = recorder
         self._patches = Patches(_compiler_skip(torch))
-        if settings.level != "off":
-            PhaseHooks(torch, recorder, self._patches).install(self._finder.when_imported)
-            install_causes(recorder, self._patches)
-            try:
-                start_device_times(torch, c10d, recorder, self._patches, settings.device_timers)
-            except Exception as error:
-                recorder.failed(error)
+        # At every level: a higher one may be asked for while the job runs.
+        PhaseHooks(torch, recorder, self._patches).install(self._finder.when_imported)
+        install_causes(recorder, self._patches)
+        try:
+            start_device_times(torch, c10d, recorder, self._patches, settings.device_timers)
+        except Exception as error:
+            recorder.failed(error)
         self._finder.when_imported("torch._dynamo.trace_rules", _leave_us_alone)
         self._poller = Poller(recorder)
         self._poller.start()
@@ -209,8 +228,13 @@ _agent: Agent | None = None
 _fork_hooked = False
 
 
-def arm(job: str | None = None) -> Agent | None:
-    """Instrument this process, once; None where ``PACELINE_DISABLE`` says no."""
+def arm(job: str | None = None, module: ModuleType | None = None) -> Agent | None:
+    """Instrument this process, once; None where ``PACELINE_DISABLE`` says no.
+
+    Args:
+        job: the job's name; by default the environment tells it.
+        module: torch's ``distributed_c10d``, where its import has not ended yet.
+    """
     global _agent, _fork_hooked
     from paceline.settings import is_disabled
 
@@ -223,7 +247,7 @@ def arm(job: str | None = None) -> Agent | None:
         if not _fork_hooked:
             os.register_at_fork(after_in_child=_abandon)
             _fork_hooked = True
-        _agent.arm()
+        _agent.arm(module)
     elif job is not None and _agent.recorder is None and "PACELINE_INJECT" not in os.environ:
         _agent.job = job  # under `paceline run` the launcher, who asks for the report, names it
     return _agent
@@ -231,9 +255,18 @@ def arm(job: str | None = None) -> Agent | None:
 
 def _abandon() -> None:
     global _agent
-    if _agent is not None:
-        _agent.abandon()
+    if _agent is not None and _agent.abandon():
         _agent = None
+
+
+def _spawned() -> int:
+    """Return the local rank of a process that tells none: its place among those spawned, or 0."""
+    if "multiprocessing.process" not in sys.modules:
+        return 0
+    import multiprocessing.process
+
+    place: tuple[int, ...] = getattr(multiprocessing.process.current_process(), "_identity", ())
+    return max(place[-1] - 1, 0) if place else 0
 
 
 def _close_at_exit(agent: Agent) -> None:

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from paceline.clock import mono_ns
-from paceline.vocabulary import Phase
+from paceline.vocabulary import EXCLUSIVE_PHASES, phase_name
 
 if TYPE_CHECKING:
     from paceline.hooks.agent import Agent
 
 log = logging.getLogger("paceline")
-_PHASES = {phase.name.lower(): phase for phase in Phase}
+_PHASES = {phase_name(phase): phase for phase in EXCLUSIVE_PHASES}
 
 
 class Handle:
@@ -31,11 +31,11 @@ class Handle:
 
     def step(self) -> None:
         """Say that a step ends here; from the first call on, only these calls end steps."""
-        self._tell(lambda clock: clock.mark_step(mono_ns()), sweep=True)
+        self._tell(lambda clock: clock.mark_step(mono_ns()), ends_step=True)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Mark a stretch: ``input``, ``forward``, ``backward``, ``optimizer`` or ``host``.
+        """Mark a stretch: input, copy, forward, backward, optimizer, checkpoint or host.
 
         Only needed for what is not seen by itself (docs/capture.md), such as a data loader
         that is not torch's.
@@ -60,12 +60,16 @@ class Handle:
             except Exception:
                 log.warning("closing failed", exc_info=True)
 
-    def _tell(self, event: Any, *, sweep: bool = False) -> Any:
+    def _tell(self, event: Any, *, ends_step: bool = False) -> Any:
         recorder = self._agent.recorder if self._agent is not None else None
-        if recorder is None or not recorder.on or not recorder.in_training_thread():
+        if recorder is None or not recorder.on:
             return None
         try:
-            if sweep:
+            if ends_step:
+                recorder.claim_training_thread()
+            if not recorder.in_training_thread():
+                return None
+            if ends_step:
                 recorder.sweep(mono_ns())
             return event(recorder.clock)
         except Exception as error:

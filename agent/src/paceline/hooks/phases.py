@@ -74,7 +74,7 @@ class PhaseHooks:
             if clock.in_backward and recorder.may_be_autograd():
                 recorder.guarded(lambda: clock.optimizer_begin(id(optimizer), 0))
                 return
-            recorder.claim_training_thread()
+            recorder.guarded(recorder.claim_training_thread)
             self._sweep()
             tell(clock.optimizer_begin, id(optimizer))
 
@@ -100,7 +100,7 @@ class PhaseHooks:
                     stepped = clock.stepped_in_backward
                     if tell(clock.backward_end, accumulates=accumulates):
                         if stepped and recorder.on:
-                            recorder.claim_training_thread()
+                            recorder.guarded(recorder.claim_training_thread)
                         self._sweep(joined_since_ns=begin_ns)
 
             return run_backward

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 from paceline.errors import ConfigError
-from paceline.settings import JOB_PATTERN, default_runtime_dir
+from paceline.settings import JOB_PATTERN, clean_run_id, default_runtime_dir
 
 SIDECAR_LOCK = "sidecar.lock"
 LOGS = Path("paceline-logs")
@@ -72,7 +72,7 @@ def make_plan(
             raise ConfigError(f"--job {job!r} is no job name: give 1 to 128 of A-Z a-z 0-9 . _ -")
         name = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:128] or "job"
     shared = is_part_of_a_larger_job(command, env)
-    given_id = env.get("PACELINE_RUN_ID", "")
+    given_id = clean_run_id(env.get("PACELINE_RUN_ID", ""))
     run_id = given_id or ("" if shared else secrets.token_hex(8))
     url = env.get("PACELINE_URL", "")
 
