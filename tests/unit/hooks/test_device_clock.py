@@ -73,12 +73,12 @@ def test_times_stay_right_for_hours_though_the_clocks_drift(
     for record, call in zip(rank.records(), truth, strict=True):
         worst = max(worst, abs(record.start_ns - rank.gpu.host_time(call.begin_ns)))
         assert record.end_ns - record.start_ns == pytest.approx(3 * MS, abs=5_000)
-    assert worst < 250_000
+    assert worst < 50_000
     rank.close()
 
 
 def test_without_events_of_our_own_the_jobs_bound_the_clock(tmp_path: Path) -> None:
-    rank = Rank(tmp_path, choice="on", env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, drift_ppm=30)
+    rank = Rank(tmp_path, choice="on", env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, drift_ppm=80)
     truth = []
     for _ in range(600):
         truth.append(rank.sync(3 * MS))
@@ -87,5 +87,5 @@ def test_without_events_of_our_own_the_jobs_bound_the_clock(tmp_path: Path) -> N
         abs(record.start_ns - rank.gpu.host_time(call.begin_ns))
         for record, call in zip(rank.records(), truth, strict=False)
     )
-    assert worst < 500_000
+    assert worst < 100_000
     rank.close()

@@ -15,9 +15,10 @@ from paceline.hooks.device_clock import DeviceClock
 
 MAX_EVENTS = 2048
 """Per process: 1,000 collectives a second on a host that runs a second ahead of its device."""
-REFERENCE_NS = 2_000_000_000
-"""How old a reference gets while it is used: drift and 32-bit floats cost less than 1 us a second
-of it."""
+REFERENCE_NS = 500_000_000
+"""How old a reference gets while it is used: clocks drift apart by up to 50 us in that time."""
+OLD_NS = 4_000_000_000
+"""When an event of the job becomes the reference, because none aside was to be had."""
 MAX_STREAMS = 256
 PROBE_QUERIES = 64
 """How often an event on an idle stream is asked for; it takes microseconds to come."""
@@ -66,6 +67,7 @@ class Marks:
         self._api = api
         self._now_ns = now_ns
         self._probes = probes
+        self._old_ns = OLD_NS if probes else REFERENCE_NS
         self._free: dict[int, list[Any]] = {}
         self._made = 0
         self._new: deque[Mark] = deque()
@@ -131,7 +133,7 @@ class Marks:
             return False
         seen_ns = self._now_ns()
         state = self._devices[mark.device]
-        if state.reference is None or seen_ns - state.clock.base_ns > 2 * REFERENCE_NS:
+        if state.reference is None or seen_ns - state.clock.base_ns > self._old_ns:
             self._rebase(mark.device, state, mark.event, mark.before_ns, seen_ns)
             elapsed_ns = 0
         else:
