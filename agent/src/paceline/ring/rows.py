@@ -23,7 +23,7 @@ class Rows:
 
     __slots__ = ("raw",)
 
-    def __init__(self, raw: bytes | bytearray = b"") -> None:
+    def __init__(self, raw: bytes = b"") -> None:
         self.raw = raw
 
     def __len__(self) -> int:

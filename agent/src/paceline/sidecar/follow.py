@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,9 @@ from paceline.clock import ClockAnchor, clock_domain
 from paceline.ring import InFlight, RingIdentity, RingReader
 from paceline.ring import layout as at
 from paceline.ring.rows import Rows
+from paceline.sidecar.device import Alone, Joined, counters_of
+from paceline.sidecar.ended import EndWatch
+from paceline.sidecar.group_facts import GroupFacts
 from paceline.sidecar.progress import Progress
 from paceline.sidecar.telemetry.buffer import Sample, TelemetryBuffer
 
@@ -19,21 +23,7 @@ FLUSH_S = 1.0
 HEARTBEAT_S = 5.0
 """Without records a chunk is made this often: it carries liveness, losses, and what is pending."""
 MAX_BUFFERED = 4096
-_ALIVE_CHECK_S = 0.5
 _MAX_FACTS = 64
-_HEADER_COUNTERS = (("hook_errors", at.HOOK_ERRORS_OFFSET), ("meta_full", at.DROPPED_META_OFFSET))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFacts:
-    """A process group as its rank described it; ``ranks`` is text such as ``0-7``."""
-
-    index: int
-    name: str
-    ranks: str
-    epoch: int
-    mesh_dim: str
-    backend: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +43,8 @@ class Chunk:
     info: dict[str, str]
     ended: str = field(default="")
     telemetry: list[Sample] = field(default_factory=list)
+    also: dict[str, int] = field(default_factory=dict)
+    """How far a second ring of the process has been used up, by its incarnation."""
 
     @property
     def incarnation(self) -> str:
@@ -66,9 +58,18 @@ class Chunk:
 
 
 class Follower:
-    """Follows one ring from where ``progress`` says."""
+    """Follows one ring from where ``progress`` says.
 
-    def __init__(self, reader: RingReader, progress: Progress, node: str) -> None:
+    Args:
+        reader: of the ring.
+        progress: how far it was stored.
+        node: name of the node; empty: what the ring says.
+        alone: it is the ring of a plugin in a process without hooks.
+    """
+
+    def __init__(
+        self, reader: RingReader, progress: Progress, node: str, *, alone: bool = False
+    ) -> None:
         self.progress = progress
         self.telemetry = TelemetryBuffer()
         self.ended = ""
@@ -80,8 +81,10 @@ class Follower:
         self._info: dict[str, str] = {}
         self._meta_corrupt = 0
         self._last_chunk_s = -HEARTBEAT_S
-        self._last_alive_check_s = float("-inf")
-        self._gone = ""
+        self._watch = EndWatch(reader)
+        self._device: Joined | Alone = (
+            Alone(reader.identity) if alone else Joined(reader.identity, progress, self._groups)
+        )
 
     @property
     def path(self) -> Path:
@@ -107,8 +110,7 @@ class Follower:
         Raises:
             RingError: the file was truncated.
         """
-        if not self._gone:
-            self._gone = self._look_for_end(now_s)
+        gone = self._watch.look(now_s)
         room = MAX_BUFFERED - self._count
         batch = self._reader.poll(room) if room > 0 else None
         entries, corrupt = self._reader.meta()  # after the records: groups come before their use
@@ -117,12 +119,16 @@ class Follower:
             self._learn(entry)
         if batch is None:
             return True
-        self._read += batch.rows.raw
         self.progress.count("ring_overwritten", batch.overwritten)
         self.progress.count("ring_torn", batch.torn)
+        if batch.overwritten or batch.torn:
+            self._device.lost()
         full = len(batch.rows) >= room
-        if self._gone and not full:
-            self.ended = self._gone
+        last = bool(gone) and not full
+        self._read += self._device.rows(batch.rows.raw, room, now_s, last=last)
+        full = full or self._device.more
+        if last and not full and self._device.ended:
+            self.ended = gone
         return full
 
     def due(self, now_s: float) -> bool:
@@ -135,14 +141,14 @@ class Follower:
 
     def chunk(self) -> Chunk:
         """Return everything read and not yet taken; ``taken`` removes it."""
-        pending = self._reader.inflight()
-        dropped = dict(self.progress.dropped)
-        for reason, offset in _HEADER_COUNTERS:
-            if count := self._reader.word(offset):
-                dropped[reason] = count
-        if self._meta_corrupt:
-            dropped["meta_corrupt"] = self._meta_corrupt
-        info = dict(self._info)
+        pending = self._device.pending(self._reader.inflight())
+        counted = (
+            counters_of(self._reader), {"meta_corrupt": self._meta_corrupt}, self._device.dropped()
+        )  # fmt: skip
+        dropped = Counter(self.progress.dropped)
+        for counts in counted:
+            dropped.update(counts)
+        info = self._info | self._device.info()
         if full := self._reader.word(at.DROPPED_INFLIGHT_OFFSET):
             info["inflight_full"] = str(full)  # no record is lost: only its pending state unseen
         if self.telemetry.dropped:
@@ -151,15 +157,16 @@ class Follower:
             identity=self._reader.identity,
             node=self._node,
             rows=Rows(bytes(self._read)),
-            tail=self._reader.tail,
-            groups=self._groups,
+            tail=self._device.tail(self._reader.tail),
+            groups=self._groups | self._device.groups(),
             pending=pending,
             anchor=self._reader.anchor(),
             step=self._reader.word(at.STEP_OFFSET),
-            dropped=dropped,
+            dropped={reason: count for reason, count in dropped.items() if count},
             info=info,
             ended=self.ended,
             telemetry=self.telemetry.give(),
+            also=self._device.also(),
         )
 
     def taken(self, now_s: float) -> None:
@@ -169,26 +176,29 @@ class Follower:
         self._last_chunk_s = now_s
 
     def close(self) -> None:
-        """Unmap the ring."""
+        """Unmap the rings."""
+        self._device.close()
         self._reader.close()
+
+    def attach(self, plugin: RingReader) -> bool:
+        """Take the ring of the plugin of the same process; False where it has one, or is one."""
+        if not isinstance(self._device, Joined) or self._device.has_plugin:
+            return False
+        self._device.attach(plugin)
+        return True
+
+    def second_rings(self) -> list[tuple[Path, str]]:
+        """Return the rings that are used up with this one, and their incarnations."""
+        return self._device.paths()
 
     @property
     def _count(self) -> int:
         return len(self._read) // at.RECORD_BYTES
 
-    def _look_for_end(self, now_s: float) -> str:
-        # In this order: a writer closes, then dies. What it wrote is complete once it is gone.
-        if self._reader.closed_by_writer:
-            return "closed"
-        if now_s - self._last_alive_check_s < _ALIVE_CHECK_S:
-            return ""
-        self._last_alive_check_s = now_s
-        if self._reader.writer_alive():
-            return ""
-        closed = self._reader.word(at.STATE_OFFSET) == at.STATE_CLOSED
-        return "closed" if closed else "killed"
-
     def _learn(self, entry: dict[str, Any]) -> None:
+        if "comm" in entry:
+            self._meta_corrupt += not self._device.learn(entry)
+            return
         if "group" not in entry:
             for key, value in entry.items():
                 if len(self._info) < _MAX_FACTS and isinstance(value, (str, int, float)):

@@ -12,6 +12,7 @@ from paceline.errors import RingError
 from paceline.ring import RingReader
 from paceline.sidecar.discovery import Discovery
 from paceline.sidecar.follow import Follower
+from paceline.sidecar.pairs import PLUGIN, Pairs
 from paceline.sidecar.sinks import Sink
 from paceline.sidecar.telemetry.sampler import Telemetry
 
@@ -31,6 +32,7 @@ class Node:
         self._node = node
         self._discovery = Discovery(directory)
         self._followers: list[Follower] = []
+        self._pairs = Pairs()
         self._first_round = True
         self._began_wall_ns = wall_ns()
         self.job_seen = False
@@ -39,15 +41,24 @@ class Node:
     @property
     def rings_followed(self) -> int:
         """How many rings are followed now."""
-        return len(self._followers)
+        return len(self._followers) + self._pairs.waiting
 
     def round(self, now_s: float) -> None:
         """Look for rings, read them all once, store what is due."""
         for reader in self._discovery.look():
-            self._begin(reader)
+            if reader.identity.producer == PLUGIN:
+                self._see(reader)
+                self._pairs.add(reader, now_s)
+            else:
+                self._begin(reader)
+        for orphan in self._pairs.attach(self._followers):
+            self._discard(orphan)
         if self._first_round:
             self._first_round = False
-            self._sink.keep_only({f.identity.incarnation.hex() for f in self._followers})
+            followed = {f.identity.incarnation.hex() for f in self._followers}
+            self._sink.keep_only(followed | self._pairs.incarnations())
+        for reader in self._pairs.alone(now_s):
+            self._begin(reader)
         if self._telemetry is not None:
             self._telemetry.collect(self._followers, mono_ns())
         self._followers = [follower for follower in self._followers if self._serve(follower, now_s)]
@@ -62,15 +73,19 @@ class Node:
                     follower.taken(now_s)
             follower.close()
         self._followers = []
+        self._pairs.close()
+
+    def _see(self, reader: RingReader) -> None:
+        fresh = reader.identity.created_wall_ns > self._began_wall_ns - _START_SLACK_NS
+        self.job_seen = self.job_seen or fresh or reader.writer_alive()
 
     def _begin(self, reader: RingReader) -> None:
         identity = reader.identity
-        fresh = identity.created_wall_ns > self._began_wall_ns - _START_SLACK_NS
-        self.job_seen = self.job_seen or fresh or reader.writer_alive()
+        self._see(reader)
         progress = self._sink.progress(identity)
         if progress.ended:  # stored to its end before the last sidecar could remove it
-            self._remove(reader.path, identity.incarnation.hex())
-            reader.close()
+            self._pairs.hooks_over(identity)
+            self._discard(reader)
             return
         reader.seek(progress.ring_tail)
         _log.info(
@@ -80,7 +95,13 @@ class Node:
             identity.attempt,
             reader.path.name,
         )
-        self._followers.append(Follower(reader, progress, self._node or identity.node or _host()))
+        node = self._node or identity.node or _host()
+        alone = identity.producer == PLUGIN
+        self._followers.append(Follower(reader, progress, node, alone=alone))
+
+    def _discard(self, reader: RingReader) -> None:
+        reader.close()
+        self._remove(reader.path, reader.identity.incarnation.hex())
 
     def _serve(self, follower: Follower, now_s: float) -> bool:
         """Read and store one ring; return whether it is still to be followed."""
@@ -101,6 +122,10 @@ class Node:
             return True
         _log.info("rank %d %s", follower.identity.rank, follower.ended)
         follower.close()
+        self._pairs.hooks_over(follower.identity)
+        # The hooks' ring last: whoever finds it knows that the other one was stored with it.
+        for path, incarnation in follower.second_rings():
+            self._remove(path, incarnation)
         self._remove(follower.path, follower.identity.incarnation.hex())
         return False
 

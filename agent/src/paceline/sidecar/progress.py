@@ -17,6 +17,8 @@ class Progress:
     """Whether the last frame of the incarnation is stored."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Records that the sidecar saw lost, by reason (cumulative)."""
+    also: dict[str, int] = field(default_factory=dict)
+    """How far a second ring of the same process has been used up, by its incarnation."""
 
     def count(self, reason: str, records: int) -> None:
         """Add ``records`` to the losses for ``reason``."""

@@ -23,7 +23,8 @@ from paceline.event_log import (
 )
 from paceline.ranks import parse_ranks
 from paceline.ring import InFlight, Record
-from paceline.sidecar.follow import Chunk, GroupFacts
+from paceline.sidecar.follow import Chunk
+from paceline.sidecar.group_facts import GroupFacts
 from paceline.sidecar.progress import Progress
 from paceline.vocabulary import Flag, RecordKind
 
@@ -70,10 +71,11 @@ class RankLog:
         losses = {**chunk.dropped, **self.progress.dropped}
         self._pending = [self._line(rank, _pending_row(one)) for one in chunk.pending]
         self._state = LogRank(rank=rank, ended=chunk.ended, dropped=losses)
-        lines.append(_mark(chunk.tail, self.progress.dropped))
+        lines.append(_mark(chunk.tail, self.progress.dropped, chunk.also))
         if not self._append("".join(line + "\n" for line in lines if line)):
             return False
         self.progress.ring_tail = chunk.tail
+        self.progress.also = chunk.also
         return True
 
     def close(self) -> None:
@@ -143,7 +145,7 @@ class RankLog:
                 stop = data.find(b"\n", start) + 1
                 mark = _read_mark(data[start:stop]) if stop else None
                 if mark is not None:
-                    self.progress.ring_tail, self.progress.dropped = mark
+                    self.progress.ring_tail, self.progress.dropped, self.progress.also = mark
                     self._size = base + stop
                     break
                 end = start
@@ -172,13 +174,20 @@ def _pending_row(one: InFlight) -> Record:
     )  # fmt: skip
 
 
-def _mark(tail: int, dropped: Mapping[str, int]) -> str:
-    return json.dumps({"ring_tail": tail, "lost": dict(dropped)}, separators=(",", ":"))
+def _mark(tail: int, dropped: Mapping[str, int], also: Mapping[str, int]) -> str:
+    mark: dict[str, object] = {"ring_tail": tail, "lost": dict(dropped)}
+    if also:
+        mark["also"] = dict(also)
+    return json.dumps(mark, separators=(",", ":"))
 
 
-def _read_mark(line: bytes) -> tuple[int, dict[str, int]] | None:
+def _read_mark(line: bytes) -> tuple[int, dict[str, int], dict[str, int]] | None:
     try:
         mark = json.loads(line)
-        return int(mark["ring_tail"]), {str(k): int(v) for k, v in mark["lost"].items()}
+        return int(mark["ring_tail"]), _counts(mark["lost"]), _counts(mark.get("also", {}))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _counts(read: Mapping[str, int]) -> dict[str, int]:
+    return {str(key): int(count) for key, count in read.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from paceline.errors import WireError
 from paceline.sidecar.progress import Progress
 from paceline.sidecar.segment import (
     CHECKPOINT,
+    SECOND_RINGS,
     Damage,
     Entry,
     entries,
@@ -22,7 +24,14 @@ from paceline.wire.codec import decode_frame
 
 _log = logging.getLogger("paceline.sidecar")
 SIDECAR_REASONS = frozenset(
-    {"ring_overwritten", "ring_torn", "unencodable", "spool_full", "collector_refused"}
+    {
+        "ring_overwritten",
+        "ring_torn",
+        "unencodable",
+        "spool_full",
+        "collector_refused",
+        "nccl_unjoined",
+    }
 )
 """Losses that the sidecar counts itself; the others are read from the ring each time."""
 
@@ -57,6 +66,8 @@ def recover(directory: Path) -> Recovered:
             elif entry.kind == CHECKPOINT:
                 progress = read_checkpoint(entry.body)
                 newest.clear()
+            elif entry.kind == SECOND_RINGS:
+                progress.setdefault(entry.incarnation, Progress()).also = json.loads(entry.body)
             else:
                 _move(progress, entry)
                 newest[entry.incarnation] = entry.body

@@ -6,7 +6,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ MAGIC = b"PLSE"
 VERSION = 1
 FRAME = 1
 CHECKPOINT = 2
+SECOND_RINGS = 3
+"""How far second rings were used up by the frame behind it; as JSON, by incarnation."""
 ENDED = 1
 ENTRY = struct.Struct("<4sBBHII16sQQII")
 """magic, version, kind, 0, body bytes, CRC-32 of all that follows; incarnation, frame_seq,
@@ -59,18 +61,29 @@ def segment_numbers(directory: Path) -> list[int]:
 
 
 def frame_entry(
-    frame: bytes, *, incarnation: str, frame_seq: int, ring_tail: int, records: int, ended: bool
+    frame: bytes,
+    *,
+    incarnation: str,
+    frame_seq: int,
+    ring_tail: int,
+    records: int,
+    ended: bool,
+    also: Mapping[str, int],
 ) -> bytes:
-    """Return the entry of one encoded frame."""
+    """Return the entry of one encoded frame, behind one for its second rings if there are any."""
     flags = ENDED if ended else 0
     fields = (bytes.fromhex(incarnation), frame_seq, ring_tail, records, flags)
-    return _entry(FRAME, frame, fields)
+    before = b""
+    if also:
+        body = json.dumps(also, separators=(",", ":")).encode()
+        before = _entry(SECOND_RINGS, body, (fields[0], 0, 0, 0, 0))
+    return before + _entry(FRAME, frame, fields)
 
 
 def checkpoint_entry(progress: dict[str, Progress]) -> bytes:
     """Return an entry that says how far every followed ring has come."""
     table = {
-        incarnation: [p.next_seq, p.ring_tail, p.ended, p.dropped]
+        incarnation: [p.next_seq, p.ring_tail, p.ended, p.dropped, p.also]
         for incarnation, p in progress.items()
     }
     body = json.dumps(table, separators=(",", ":")).encode()
@@ -80,8 +93,14 @@ def checkpoint_entry(progress: dict[str, Progress]) -> bytes:
 def read_checkpoint(body: bytes) -> dict[str, Progress]:
     """Return what ``checkpoint_entry`` wrote."""
     return {
-        incarnation: Progress(next_seq=next_seq, ring_tail=tail, ended=ended, dropped=dict(dropped))
-        for incarnation, (next_seq, tail, ended, dropped) in json.loads(body).items()
+        incarnation: Progress(
+            next_seq=next_seq,
+            ring_tail=tail,
+            ended=ended,
+            dropped=dict(dropped),
+            also=dict(also[0]) if also else {},
+        )
+        for incarnation, (next_seq, tail, ended, dropped, *also) in json.loads(body).items()
     }
 
 

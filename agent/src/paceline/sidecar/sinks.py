@@ -66,6 +66,7 @@ class CollectorSink:
             ring_tail=chunk.tail,
             records=len(chunk.rows) - refused,
             ended=bool(chunk.ended),
+            also=chunk.also,
         )
         if stored:
             progress.count("unencodable", refused)

@@ -15,6 +15,7 @@ import os
 import struct
 import threading
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,9 +91,16 @@ class Spool:
         self._open_segment(self._current)
 
     def append(
-        self, frame: bytes, *, incarnation: str, ring_tail: int, records: int, ended: bool
+        self,
+        frame: bytes,
+        *,
+        incarnation: str,
+        ring_tail: int,
+        records: int,
+        ended: bool,
+        also: Mapping[str, int] | None = None,
     ) -> bool:
-        """Store one frame and move the progress of its incarnation.
+        """Store one frame and move the progress of its incarnation, and of second rings with it.
 
         Returns:
             Whether it is stored. If not, disk and limit leave no room: leave the records in the
@@ -107,12 +115,14 @@ class Spool:
                 ring_tail=ring_tail,
                 records=records,
                 ended=ended,
+                also=also or {},
             )
             if not self._write(entry):
                 return False
             progress.next_seq += 1
             progress.ring_tail = ring_tail
             progress.ended = ended
+            progress.also = dict(also or {})
             return True
 
     def forget(self, incarnation: str) -> None:

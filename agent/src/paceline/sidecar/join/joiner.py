@@ -1,0 +1,340 @@
+"""The join of two rings of one process, as a state machine without input and output.
+
+docs/math/join.md has the rule and why it is right.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.ring import InFlight
+from paceline.ring import layout as at
+from paceline.sidecar.join.book import Book
+from paceline.sidecar.join.facts import (
+    Call,
+    Communicator,
+    Event,
+    JoinedGroup,
+    amounts_to,
+    call_of,
+    comparable,
+    events_of,
+    index_of,
+)
+from paceline.sidecar.join.foreign import Foreign
+from paceline.sidecar.join.order import join_batches
+from paceline.sidecar.join.rows import find_calls, with_device_times, without_return
+from paceline.vocabulary import Flag
+
+WAIT_S = 3.0
+"""How long a call waits for an event that is neither finished nor in flight."""
+LONGEST_WAIT_S = 60.0
+"""How long it waits for one in flight, or behind one."""
+PARTS_WAIT_S = 1.0
+"""How long it waits for more events, where those it has do not add up."""
+EVENT_WAIT_S = 15.0
+MAX_CALLS = 16384
+MAX_EVENTS = 2048
+"""Held back, of a communicator; beyond it the oldest are let go."""
+
+
+class Joiner:
+    """Joins the records of a rank's hooks with those of its plugin.
+
+    What the hooks wrote leaves in the order in which it came, with device times where there are
+    any. So the ring's tail stays one number, and steps stay in order.
+
+    Args:
+        rank: the global rank.
+        world_size: ranks of the job.
+    """
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.unjoined: dict[str, int] = {}
+        """Events whose call is known and could not be given to it, by communicator."""
+        self.outside_calls = 0
+        """Events of known communicators outside every recorded call: steps that are not recorded,
+        replays of a CUDA graph."""
+        self.unmeasured_calls = 0
+        """Calls that were sent without device times."""
+        self.book = Book(rank)
+        self.foreign = Foreign(rank, world_size)
+        self.more = False
+        """Whether the last release left records that may have been ready."""
+        self._queue: deque[bytes | Call] = deque()
+        self._calls_held = 0
+        self._resumed = False
+        self._judged_until_ns = 0
+        self._newest_ns = 0
+
+    def learn_comm(self, entry: Mapping[str, Any]) -> bool:
+        """Take the description of a communicator; False where it cannot be read."""
+        comm = self.book.learn_comm(entry)
+        if comm is not None:
+            self.foreign.learn(comm.index, entry)
+        return comm is not None
+
+    def resume(self) -> None:
+        """Say that an earlier sidecar has judged what was issued before the first record."""
+        self._resumed = True
+
+    def lost(self) -> None:
+        """Say that records of a ring are missing: order proves nothing about what was there."""
+        for group in self.book.groups.values():
+            group.trusted_from_ns = self._newest_ns
+
+    def add_calls(self, raw: bytes, now_s: float) -> None:
+        """Take records of the hooks, in order."""
+        if not raw:
+            return
+        if self._resumed:
+            self._resumed = False
+            (self._judged_until_ns,) = at.U64.unpack_from(raw)
+        self.foreign.watch_steps(raw)
+        begin = 0
+        for offset in find_calls(raw):
+            if offset > begin:
+                self._queue.append(raw[begin:offset])
+            begin = offset + at.RECORD_BYTES
+            call = call_of(raw[offset:begin], now_s)
+            self._newest_ns = max(self._newest_ns, call.end_ns)
+            self._queue.append(call)
+            self._calls_held += 1
+            group = self.book.groups.get(call.group)
+            if group is not None:  # else its description was lost: it will be given up
+                group.add(call)
+                self._find_events(call, group)
+        if begin < len(raw):
+            self._queue.append(raw[begin:])
+
+    def add_events(self, raw: bytes, now_s: float) -> None:
+        """Take records of the plugin, in order."""
+        for event in events_of(raw, now_s):
+            comm = self.book.comm_of(event)
+            self._newest_ns = max(self._newest_ns, event.issue_ns)
+            # Without a proof so far, a call that has not come back yet might be the right one.
+            if comm.group < 0 or not self._place(event, comm):
+                comm.wait(event)
+
+    def release(
+        self,
+        now_s: float,
+        in_flight: Callable[[], list[InFlight]],
+        *,
+        room: int = MAX_CALLS,
+        final: bool = False,
+    ) -> bytes:
+        """Return the records of the hooks that wait for nothing more.
+
+        Args:
+            now_s: on the caller's clock.
+            in_flight: returns what the plugin has not seen finish.
+            room: about how many records are wanted at most; ``more`` tells whether some are left.
+            final: nothing more will come: give up what waits.
+        """
+        self.book.settle(now_s)
+        self._place_unproven(float("inf") if final else now_s)
+        self._join_batches()
+        running: list[InFlight] | None = None
+        ready = []
+        count = 0
+        while self._queue and count < room:
+            item = self._queue[0]
+            if isinstance(item, Call):
+                if not (item.done or final or self._calls_held > MAX_CALLS):
+                    if self._may_wait(item, now_s):
+                        break
+                    if now_s - item.seen_s < LONGEST_WAIT_S and not self.book.is_over(item):
+                        running = in_flight() if running is None else running
+                        if self.book.is_blocked(item, running):
+                            break
+                if not item.done:
+                    self._conclude(item)
+                self._calls_held -= 1
+                ready.append(item.raw)
+            else:
+                ready.append(item)
+            count += len(ready[-1]) // at.RECORD_BYTES
+            self._queue.popleft()
+        self.more = bool(self._queue) and count >= room
+        for comm in self.book.comms.values():
+            self._let_go(comm, now_s, final)
+        return b"".join(ready) + self.foreign.give(final=final)
+
+    def pending(self, hooks: list[InFlight], plugin: list[InFlight]) -> list[InFlight]:
+        """Return what is in flight as the hooks know it: in a call, or back and still running."""
+        found = list(hooks)
+        known = {(one.group, one.op, one.seq, one.peer) for one in hooks}
+        for one in plugin:
+            call = self.book.call_in_flight(one)
+            if call is None or (key := (call.group, call.op, call.seq, call.peer)) in known:
+                continue
+            known.add(key)
+            found.append(
+                InFlight(
+                    op=call.op, group=call.group, seq=call.seq, step=call.step, peer=call.peer,
+                    payload_bytes=call.payload_bytes, start_ns=call.start_ns, flags=0,
+                )
+            )  # fmt: skip
+        return found
+
+    @property
+    def calls_tail(self) -> int | None:
+        """Index of the oldest record of the hooks that is held back, None without one."""
+        if not self._queue:
+            return None
+        item = self._queue[0]
+        return item.index if isinstance(item, Call) else index_of(item)
+
+    @property
+    def events_tail(self) -> int | None:
+        """Index of the oldest record of the plugin that what is held back needs, else None."""
+        needed = [event.index for comm in self.book.comms.values() for event in comm.waiting]
+        for item in self._queue:
+            if isinstance(item, Call):
+                needed += [event.index for event in item.events]
+        return min(needed, default=None)
+
+    def _place(self, event: Event, comm: Communicator) -> bool:
+        """Give ``event`` to the one call that it can belong to; False where that is not clear."""
+        found = self.book.call_of(event, comm)
+        if found is None:
+            return False
+        call, group = found
+        call.events.append(event)
+        comm.newest_issue_ns = max(comm.newest_issue_ns, event.issue_ns)
+        mine = [one for one in call.events if one.comm == event.comm]
+        if amounts_to(call, mine, comm.size):
+            self._join(call, group, mine)
+        return True
+
+    def _find_events(self, call: Call, group: JoinedGroup) -> None:
+        """Look for events that came before their call."""
+        for comm in self.book.comms.values():
+            if not comm.waiting or (comm.group >= 0 and comm.group != group.index):
+                continue
+            for event in comm.waiting_within(call.start_ns, call.end_ns):
+                if call.done:
+                    return
+                event.tried = False
+                if comm.group >= 0 and self._place(event, comm):
+                    comm.waiting.remove(event)
+
+    def _place_unproven(self, now_s: float) -> None:
+        for comm in self.book.comms.values():
+            if comm.group >= 0 and not comm.waiting:
+                continue
+            for event in [one for one in comm.waiting if not one.tried and one.seen_s < now_s]:
+                event.tried = True
+                if self._place(event, comm):
+                    comm.waiting.remove(event)
+
+    def _join_batches(self) -> None:
+        for group in self.book.groups.values():
+            alone = [
+                call
+                for call in group.calls
+                if not call.events and call.start_ns > group.trusted_from_ns
+            ]
+            if not alone:
+                continue
+            events = sorted(
+                (
+                    event
+                    for comm in self.book.comms.values()
+                    if comm.waiting and not comm.foreign and self.book.groups_of(comm) == [group]
+                    for event in comm.waiting
+                    if event.issue_ns > group.trusted_from_ns
+                ),
+                key=lambda event: event.issue_ns,
+            )
+            if not events:
+                continue
+            signatures = {event.index: self.book.signature(event, group) for event in events}
+            for call, event in join_batches(alone, events, signatures):
+                comm = self.book.comms[event.comm]
+                if group.fits(call, event, comm):
+                    comm.waiting.remove(event)
+                    call.events.append(event)
+                    self._join(call, group, [event])
+
+    def _join(
+        self, call: Call, group: JoinedGroup, events: list[Event], *, bound: bool = False
+    ) -> None:
+        """Give ``call`` the times of ``events``; ``bound``: there may be more of them."""
+        if all(one.flags & Flag.GPU_TIME and one.end_ns for one in events):
+            call.raw = with_device_times(
+                call.raw,
+                min(one.start_ns for one in events),
+                max(one.end_ns for one in events),
+                partial=bound or any(one.flags & Flag.PARTIAL for one in events),
+            )
+        else:  # the plugin saw it, but not on the device
+            call.raw = without_return(call.raw)
+            self.unmeasured_calls += 1
+        call.done = True
+        group.calls.remove(call)
+        for index in {event.comm for event in events}:
+            self.book.prove(self.book.comms[index], group, call)
+        for event in call.events:
+            if event not in events:
+                self.book.comms[event.comm].wait(event)
+        call.events = events
+
+    def _may_wait(self, call: Call, now_s: float) -> bool:
+        since_s, longest_s = call.seen_s, WAIT_S
+        if call.events:
+            since_s, longest_s = max(event.seen_s for event in call.events), PARTS_WAIT_S
+        return now_s - since_s < longest_s and not self.book.is_over(call)
+
+    def _conclude(self, call: Call) -> None:
+        """Decide about a call that waits no longer."""
+        group = self.book.groups.get(call.group)
+        comms = {event.comm for event in call.events}
+        if group is not None and len(comms) == 1:
+            if not any(comparable(call, event) for event in call.events):
+                # Nothing tells how many events belong to it but what was issued later.
+                self._join(call, group, call.events, bound=not self.book.is_over(call))
+                return
+            comm = self.book.comms[comms.pop()]
+            if comm.group >= 0:
+                self.book.contradict(comm)
+        for event in call.events:
+            self._count_unjoined(self.book.comms[event.comm])
+        call.events = []
+        call.done = True
+        call.raw = without_return(call.raw)
+        self.unmeasured_calls += 1
+        if group is not None:
+            group.give_up(call, self._newest_ns)
+
+    def _let_go(self, comm: Communicator, now_s: float, final: bool) -> None:
+        while comm.waiting and (
+            final
+            or comm.foreign
+            or now_s - comm.waiting[0].seen_s > EVENT_WAIT_S
+            or len(comm.waiting) > MAX_EVENTS
+        ):
+            self._judge(comm.waiting.pop(0), comm)
+
+    def _judge(self, event: Event, comm: Communicator) -> None:
+        """Say what an event without a call was."""
+        if event.issue_ns < self._judged_until_ns:
+            return
+        if comm.foreign:
+            self.foreign.take(event)
+            return
+        near = self.book.near(event, comm)
+        if near:
+            self._count_unjoined(comm)
+            if comm.group >= 0 and all(group.index != comm.group for _, group in near):
+                self.book.contradict(comm)
+        elif comm.ever_proven:
+            self.outside_calls += 1
+        else:
+            self.foreign.count(comm)
+
+    def _count_unjoined(self, comm: Communicator) -> None:
+        self.unjoined[comm.label] = self.unjoined.get(comm.label, 0) + 1
