@@ -37,7 +37,7 @@ def test_a_pause_of_the_collector_is_recorded_with_its_generation(made: Recorder
     start_ns, end_ns = collect_much()
     pause = phases(made, Phase.GC)[-1]
     assert start_ns <= pause.start_ns < pause.end_ns <= end_ns
-    assert pause.end_ns - pause.start_ns > 0.8 * (end_ns - start_ns)
+    assert pause.end_ns - pause.start_ns > 0.5 * (end_ns - start_ns)
     assert (pause.seq, pause.group, pause.step, pause.payload_bytes) == (2, 0, 0, 0)
 
 
@@ -49,12 +49,13 @@ def test_short_collections_are_left_out(made: Recorder) -> None:
 
 
 def test_pauses_are_recorded_at_level_full_only_and_at_once(made: Recorder) -> None:
-    made.level = "collectives"
+    made.detail = False
+    before = len(phases(made, Phase.GC))  # other tests leave much to collect
     collect_much()
-    assert [p for p in phases(made, Phase.GC) if p.seq == 2] == []
-    made.level = "full"
+    assert len(phases(made, Phase.GC)) == before
+    made.detail = True
     collect_much()
-    assert phases(made, Phase.GC) != []
+    assert len(phases(made, Phase.GC)) > before
 
 
 def test_a_pause_after_a_step_belongs_to_the_next(made: Recorder) -> None:
