@@ -73,6 +73,9 @@ class Flag(IntFlag):
     HOST_RETURN = 64
     """In rings only: the release is unknown, ``end_ns`` is when the call came back to the host.
     The sidecar finds the plugin's record between the two, and sends 0 where there is none."""
+    NO_COLLECTIVES = 128
+    """On a STEP: its collectives were not recorded, as the level or the stride says, or not all of
+    them were, because the level changed within it. That is no loss (docs/control.md)."""
 
 
 OVERLAYS = frozenset({Phase.GC, Phase.STARVED})

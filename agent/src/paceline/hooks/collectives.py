@@ -13,7 +13,7 @@ from typing import Any
 from paceline.clock import mono_ns
 from paceline.hooks.device_times import DeviceTimes
 from paceline.hooks.operators import Operator, first_tensor, operator, payload_reader
-from paceline.hooks.pending import Entry
+from paceline.hooks.pending import COUNTED_ONLY, Entry
 from paceline.hooks.recorder import Recorder
 from paceline.vocabulary import P2P_OPS, Flag, Op
 
@@ -142,10 +142,15 @@ class CollectiveHooks:
             else:
                 me = group.ranks[group.rank]
                 seq = group.next_directed_seq(*((me, peer) if sends else (peer, me)))
-            if not recorder.full:
-                return None
+            # First, because the step that begins here may be one that is recorded, or no more.
             if clock.boundary_ns or not clock.step_start_ns:
                 recorder.before_collective(start_ns)
+            if not recorder.full:
+                if any_source and on_cpu:  # only its completion tells what it is to be counted for
+                    return Entry(
+                        op, COUNTED_ONLY, 0, clock.step, -1, 0, start_ns, 0, -1, 0, True, group
+                    )
+                return None
             payload = read_payload(tensors)
             if times_size:
                 payload *= group.size

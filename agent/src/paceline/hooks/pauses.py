@@ -6,7 +6,6 @@ import gc
 
 from paceline.clock import mono_ns
 from paceline.hooks.recorder import Recorder
-from paceline.settings import FULL
 from paceline.vocabulary import Phase, RecordKind
 
 PAUSE_NS = 1_000_000
@@ -43,7 +42,7 @@ class GcPauses:
         if not start_ns or end_ns - start_ns < PAUSE_NS:
             return
         recorder = self._recorder
-        if not recorder.on or recorder.level != FULL:
+        if not recorder.on or not recorder.detail:
             return
         try:
             recorder.writer.record(

@@ -20,6 +20,9 @@ NOT_IMMEDIATE_NS = 200_000
 """A wait that begins so long after the call returned makes an operation asynchronous, where
 torch does not tell: many times the host cost of a call, far below any compute worth overlapping."""
 
+COUNTED_ONLY = -1
+"""The ``group`` of an entry that gets no record: a receive whose source must be known only so that
+the numbers of its messages stay right while the level is low."""
 _COLLECTIVE = int(RecordKind.COLLECTIVE)
 _FAILED = int(Flag.FAILED)
 _ASYNC = int(Flag.ASYNC)
@@ -177,10 +180,11 @@ class Pending:
         """Write the record of ``entry`` and take it out of the in-flight table."""
         writer = self.writer
         try:
-            writer.record(
-                _COLLECTIVE, entry.op, entry.group, entry.seq, entry.step, entry.peer,
-                entry.payload_bytes, entry.start_ns, end_ns, join_ns, entry.start_ns, flags,
-            )  # fmt: skip
+            if entry.group != COUNTED_ONLY:
+                writer.record(
+                    _COLLECTIVE, entry.op, entry.group, entry.seq, entry.step, entry.peer,
+                    entry.payload_bytes, entry.start_ns, end_ns, join_ns, entry.start_ns, flags,
+                )  # fmt: skip
         finally:
             writer.finish(entry.slot)
             entry.work = None  # it keeps tensors alive

@@ -59,6 +59,7 @@ class Poller:
     def _poll(self) -> None:
         recorder, now_ns = self._recorder, mono_ns()
         recorder.writer.heartbeat(recorder.clock.step)
+        recorder.control.poll(now_ns)
         if now_ns - self._anchored_ns >= ANCHOR_PERIOD_NS:
             self._anchored_ns = now_ns
             recorder.writer.anchor()

@@ -9,6 +9,7 @@ from threading import get_ident
 from typing import Any
 
 from paceline.clock import mono_ns
+from paceline.hooks.control import Control
 from paceline.hooks.device_times import DeviceTimes
 from paceline.hooks.groups import Groups
 from paceline.hooks.pending import Pending
@@ -30,11 +31,15 @@ class Recorder:
     def __init__(self, writer: RingWriter, groups: Groups, level: str) -> None:
         self.writer = writer
         self.groups = groups
-        self.level = level
         self.on = True
         """False: every hook passes the call through and does nothing else."""
-        self.full = level in ("collectives", "full")
-        self.clock = self.clock_type(None if level == "off" else writer)
+        self.level = level
+        self.full = False
+        """Whether collectives are recorded at present, which level and stride say."""
+        self.detail = False
+        """Whether what only the level ``full`` brings is recorded at present."""
+        self.control = Control(self, level)
+        self.clock = self.clock_type(self.control)
         self.pending = self.pending_type(writer)
         self.known_works: set[type] = set()
         self.device: DeviceTimes | None = None
@@ -87,8 +92,7 @@ class Recorder:
         self.guarded(self.pending.close)
         self.guarded(self.writer.close)
         self.writer = self.pending.writer = writer
-        if self.clock.sink is not None:
-            self.clock.sink = writer
+        self.control.renewed()
 
     def guarded(self, action: Callable[[], Any]) -> None:
         """Run ``action``; an exception is counted and goes no further."""

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from paceline.clock import mono_ns
 from paceline.hooks.recorder import Recorder
-from paceline.settings import FULL
 from paceline.vocabulary import Phase, RecordKind
 
 QUEUED_NS = 1_000_000
@@ -81,7 +80,7 @@ class RunQueue:
     def boundary(self, now_ns: int) -> None:
         """A phase of the training thread ends or begins now."""
         recorder = self._recorder
-        if recorder.level != FULL or not recorder.on:
+        if not recorder.detail or not recorder.on:
             self._before = None
             return
         native_id = recorder.training_thread_id
@@ -124,7 +123,7 @@ class LockProbe:
     @property
     def wanted(self) -> bool:
         """Whether looks are to be taken now."""
-        return self._recorder.level == FULL and self._recorder.training_thread_id != 0
+        return self._recorder.detail and self._recorder.training_thread_id != 0
 
     def look(self) -> None:
         """Sleep a moment, and record by how much the wake-up was late for want of the lock."""

@@ -57,6 +57,8 @@ CONTROL_CRC_OFFSET = 664
 APPLIED_GENERATION_OFFSET = 680
 """The generation that the writer follows, and the first step that it holds for."""
 APPLIED_STEP_OFFSET = 688
+CONTROL_REFUSED_OFFSET = 696
+"""Control blocks that made no sense to the writer."""
 
 INFLIGHT_SLOTS = 64
 INFLIGHT = struct.Struct("<QQQQIiHBBII")

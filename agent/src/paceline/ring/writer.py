@@ -163,6 +163,19 @@ class RingWriter:
             self._words[slot // _WORD + 1] = anchor.wall_ns
             self._words[at.ANCHOR_COUNT_OFFSET // _WORD] = count + 1
 
+    def control_generation(self) -> int:
+        """Return which setting the sidecar asks for; 0: none yet."""
+        return self._words[at.CONTROL_OFFSET // _WORD]
+
+    def control(self) -> bytes:
+        """Return the control block, with its checksum (``ring.control`` reads it)."""
+        return self._map[at.CONTROL_OFFSET : at.CONTROL_CRC_OFFSET + at.U32.size]
+
+    def applied(self, generation: int, step: int) -> None:
+        """Store which setting is followed, and from which step on."""
+        self._words[at.APPLIED_STEP_OFFSET // _WORD] = step
+        self._words[at.APPLIED_GENERATION_OFFSET // _WORD] = generation
+
     def mapping(self) -> tuple[int, int, int]:
         """Return what another writer in this process needs: descriptor, bytes, capacity."""
         return self._file.fileno(), len(self._map), self._capacity
@@ -214,7 +227,7 @@ def _create(
         # A POSIX lock tells whether the writer lives; a forked child does not inherit it.
         fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.rename(unfinished, path)
-    except OSError as error:
+    except (OSError, ValueError, struct.error) as error:
         file.close()
         unfinished.unlink(missing_ok=True)
         raise RingError(

@@ -160,16 +160,17 @@ class Kernel final : public c10::OperatorKernel {
     arrival.on_cpu = !tensor || tensor->is_cpu();
     const auto group = group_of(arguments[spec_.group_at], active);
     if (!group) return false;
+    // First, because the step that begins here may be one that is recorded, or no more.
+    if (peek(active.clock->boundary_ns) || !peek(active.clock->step_start_ns))
+      before_collective(active, arrival.record.start_ns);
     const bool full = is_set(active.switches->full);
     const bool asks = full && !arrival.on_cpu && tensor->is_cuda() &&
                       active.asks_about_device(arrival.record.start_ns);
-    if (full && (peek(active.clock->boundary_ns) || !peek(active.clock->step_start_ns)))
-      before_collective(active, arrival.record.start_ns);
 
     Record& record = arrival.record;
     record.issue_ns = record.start_ns;
     record.group = group->index;
-    record.kind = kCollective;
+    record.kind = full ? kCollective : kCountedOnly;
     record.code = spec_.op;
     record.peer =
         spec_.root_at >= 0 ? group->global(arguments[spec_.root_at].toInt()) : -1;
@@ -191,7 +192,7 @@ class Kernel final : public c10::OperatorKernel {
     }
     if (spec_.directed() && spec_.root_at < 0) arrival.any_source = group;
     if (asks) device_arrived(active, arrival, tensor->get_device());
-    return full;
+    return full || (arrival.any_source && arrival.on_cpu);
   }
 
   // Counts at every level: ranks that record later must agree on the numbers.
@@ -228,7 +229,7 @@ class Kernel final : public c10::OperatorKernel {
       Pending& pending = shared().pending;
       std::lock_guard<std::mutex> guard(pending.lock);
       pending.ring.finish(arrival.slot);
-      pending.ring.record(record);
+      if (record.kind != kCountedOnly) pending.ring.record(record);
       return;
     }
     keep(arrival, std::move(work));

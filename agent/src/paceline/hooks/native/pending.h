@@ -23,6 +23,7 @@ enum Flags : uint32_t {
   kFailed = 32,
   kHostReturn = 64,
 };
+constexpr uint8_t kCountedOnly = 0;  // gets no record: see COUNTED_ONLY of ../pending.py
 constexpr uint8_t kCollective = 1;
 constexpr uint8_t kSend = 10;
 constexpr uint8_t kRecv = 11;
@@ -167,7 +168,7 @@ class Pending {
     entry.record.end_ns = end_ns;
     entry.record.join_ns = join_ns;
     entry.record.flags = flags;
-    ring.record(entry.record);
+    if (entry.record.kind != kCountedOnly) ring.record(entry.record);
     remove(index, remains);
   }
 
