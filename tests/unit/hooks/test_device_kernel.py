@@ -154,8 +154,15 @@ def test_a_plugin_that_cannot_be_asked_counts_as_none() -> None:
 
 
 def test_a_plugin_counts_once_a_communicator_is_its() -> None:
-    library = SimpleNamespace(paceline_active=lambda: 0)
+    library = SimpleNamespace(paceline_active=lambda: 0, paceline_times_kernels=lambda: 1)
     watch = PluginWatch(lambda: library)
     assert not watch()
     library.paceline_active = lambda: 2
     assert watch()
+
+
+def test_a_plugin_that_does_not_see_kernels_leaves_them_to_the_timers() -> None:
+    watch = PluginWatch(
+        lambda: SimpleNamespace(paceline_active=lambda: 1, paceline_times_kernels=lambda: 0)
+    )
+    assert not watch()

@@ -64,7 +64,11 @@ class PluginWatch:
 
     def __call__(self) -> bool:
         """Ask again: communicators are made when they are first used."""
-        return self._library is not None and self._library.paceline_active() > 0
+        library = self._library
+        if library is None or library.paceline_active() <= 0:
+            return False
+        # Off where NCCL's report of its kernels is known to do harm (docs/plugin.md).
+        return bool(library.paceline_times_kernels())
 
 
 def _load_plugin() -> Any:

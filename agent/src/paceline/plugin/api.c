@@ -40,6 +40,9 @@ PUBLIC void paceline_capture(int on) {
 
 PUBLIC int paceline_active(void) { return session_alive() ? (int)comms_opened() : 0; }
 
+// Whether the device times of collectives come from here: without them the hooks take their own.
+PUBLIC int paceline_times_kernels(void) { return session_alive() && session_times_kernels(); }
+
 PUBLIC uint64_t paceline_errors(void) { return counted(COUNT_ERRORS); }
 
 // Collectives and point-to-point operations that NCCL told of, captured or not.

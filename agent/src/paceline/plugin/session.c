@@ -112,6 +112,13 @@ void session_describe_nccl(const struct nccl_facts *facts) {
   pthread_mutex_unlock(&session.rare);
 }
 
+bool session_times_kernels(void) {
+  pthread_mutex_lock(&session.rare);
+  bool kernels = session.facts.kernels;
+  pthread_mutex_unlock(&session.rare);
+  return kernels;
+}
+
 void session_capture(bool on) {
   session_begin();
   atomic_store(&session.capturing, on);

@@ -38,6 +38,8 @@ void session_identify(const struct agent_settings *settings);
 // For who was not told the rank by anybody: the first communicator's is better than none.
 void session_suggest_rank(int rank, int nranks);
 void session_describe_nccl(const struct nccl_facts *facts);
+// Whether the newest communicator was told to report its kernels.
+bool session_times_kernels(void);
 
 // The ring, made at the first call. NULL while nothing is captured, or when it cannot be made.
 struct ring *session_ring(uint64_t now_ns);
