@@ -250,6 +250,7 @@ class StepClock:
         self._checkpoint_depth = 0
         self.stepped_in_backward = False
         self._optimizers.clear()
+        self._work = self._ever_work  # its forward and backward were not told, but it steps
 
     def scaler_updated(self, now_ns: int) -> None:
         """A gradient scaler was updated: an iteration ends, also when its step was skipped."""
