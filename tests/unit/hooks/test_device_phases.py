@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.ring.control import Setting, write_control
 from paceline.vocabulary import Flag, Phase, RecordKind
 from tests.simulator.gpu import MS
 from tests.unit.hooks.device_kit import Rank
@@ -161,3 +162,18 @@ def test_what_is_open_at_the_end_is_forgotten(rank: Rank) -> None:
     rank.recorder.close()
     assert rank.errors() == 0
     assert len(on_device(rank)) == 3
+
+
+def test_with_a_stride_the_device_tells_every_step_and_the_phases_of_those_kept(
+    rank: Rank,
+) -> None:
+    setting = Setting(generation=1, effective_step=1, level="full", stride=3)
+    write_control(rank.writer.path, rank.writer.identity.incarnation, setting)
+    for _ in range(8):
+        one_step(rank)
+        rank.poll()
+    rank.sync(MS)  # commits the last one
+    rank.poll()
+    steps = [step for _, step, _ in on_device(rank, RecordKind.STEP)]
+    assert steps == list(range(8))
+    assert sorted({step for _, step, _ in on_device(rank)}) == [0, 3, 6]

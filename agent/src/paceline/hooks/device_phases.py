@@ -28,10 +28,17 @@ class DevicePhases:
     Args:
         record: marks the current stream of the device that the job uses; None when it cannot.
         collectives: hear of the end of each backward.
+        wanted: whether the phases of the present step are kept (its own times always are).
     """
 
-    def __init__(self, record: Callable[[], Mark | None], collectives: DeviceCollectives) -> None:
+    def __init__(
+        self,
+        record: Callable[[], Mark | None],
+        collectives: DeviceCollectives,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._record = record
+        self._wanted = wanted
         self._collectives = collectives
         self._boundaries: dict[int, Mark] = {}
         self._step_end: tuple[int, Mark | None] = (0, None)
@@ -58,7 +65,7 @@ class DevicePhases:
         if code == Phase.BACKWARD:
             self._collectives.backward_ended(start_ns, end)
         start = self._boundaries.get(start_ns)
-        if start is not None and code in _ON_DEVICE:
+        if start is not None and code in _ON_DEVICE and self._wanted():
             self._append((_PHASE, int(code), step, start, end, start_ns))
 
     def step(self, step: int, start_ns: int, end_ns: int) -> None:
