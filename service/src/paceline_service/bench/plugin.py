@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from paceline import plugin as nccl_plugin
 from paceline.errors import InputError
-from paceline.plugin import library_path
 from paceline_service.bench.launch import memory, quiet_environment
 
 HOST_SOURCES = Path(__file__).with_name("nccl_host")
@@ -29,7 +29,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
 
     ``skipped`` says what is missing where nothing could be measured.
     """
-    library = library_path()
+    library = nccl_plugin.library_path()
     if library is None:
         return {"skipped": "the plugin is not built: `paceline doctor --build` builds it"}
     compiler = find_compiler()

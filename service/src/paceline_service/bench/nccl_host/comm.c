@@ -176,34 +176,42 @@ void comm_deliver(struct comm *comm, struct op *op) {
   while (!poll_op(comm, op)) sched_yield();
 }
 
-// Many operations, channels in any order; with 2 an end may be seen before its beginning, and then
-// belongs to whatever event used that place before.
+// The operation that a channel is at, in the order of launching; with 3 any operation.
+static struct op *at_channel(struct comm *comm, struct op **ops, int count, int channel) {
+  uint64_t bit = 1ull << channel;
+  int at = options.reorder == 3 ? (int)random_below(&comm->order, (uint64_t)count) : 0;
+  for (; at < count; at++)
+    if (channel < ops[at]->channels && !((ops[at]->lost | ops[at]->ended) & bit)) return ops[at];
+  return NULL;
+}
+
+// Many operations, their channels in any order. NCCL keeps the order within a channel; with 3 that is
+// lost too. With 2 an end may be seen before its beginning, and then belongs to whatever event used
+// that place before.
 static void shuffle_ops(struct comm *comm, struct op **ops, int count) {
-  for (int at = 0; at < count; at++)
+  int left = 0;
+  for (int at = 0; at < count; at++) {
     for (int channel = 0; channel < ops[at]->channels; channel++)
       sleep_until(ops[at]->stop_ns[channel]);
-  int left = 0;
-  for (int at = 0; at < count; at++)
-    left += 2 * __builtin_popcountll(all_channels(ops[at]) & ~ops[at]->lost);
+    left += __builtin_popcountll(all_channels(ops[at]) & ~ops[at]->lost);
+  }
   while (left) {
-    struct op *op = ops[random_below(&comm->random, (uint64_t)count)];
-    int channel = (int)random_below(&comm->random, (uint64_t)op->channels);
+    int channel = (int)random_below(&comm->order, (uint64_t)options.channels);
+    struct op *op = at_channel(comm, ops, count, channel);
+    if (!op) continue;
     uint64_t bit = 1ull << channel;
-    if (op->lost & bit || op->ended & bit) continue;
-    if (!(op->begun & bit)) {
-      if (options.reorder == 2 && random_below(&comm->random, 50) == 0) {
-        op->unpaired |= bit;
-        end_channel(op, channel, comm->stale);
-        begin_channel(comm, op, channel);
-        left--;
-      } else {
-        begin_channel(comm, op, channel);
-      }
-    } else {
+    if (op->begun & bit) {
       end_channel(op, channel, op->kernel[channel]);
       comm->stale = op->kernel[channel];
+      left--;
+    } else if (options.reorder == 2 && random_below(&comm->order, 50) == 0) {
+      op->unpaired |= bit;
+      end_channel(op, channel, comm->stale);
+      begin_channel(comm, op, channel);
+      left--;
+    } else {
+      begin_channel(comm, op, channel);
     }
-    left--;
   }
 }
 
@@ -281,6 +289,7 @@ void comm_open(
   comm->ranks = ranks;
   comm->nodes = 1;
   comm->random = options.seed * 1000003u + (uint64_t)index + 1;
+  comm->order = ~comm->random;
   comm->queue_end = &comm->queue;
   comm->all_end = &comm->all;
   pthread_mutex_init(&comm->lock, NULL);

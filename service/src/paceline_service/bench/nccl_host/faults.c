@@ -203,11 +203,11 @@ void mode_hang(void) {
     comm_post(&good, one[0]);
   }
   sleep_ms(50);
-  truth_comm(&good);
-  truth_ops(&good);
   printf("{\"type\":\"ready\"}\n");
   fflush(stdout);
   sleep_ms(options.linger_s * 1e3);
   comm_close(&good);
+  truth_comm(&good);
+  truth_ops(&good);
   comm_free(&good);
 }

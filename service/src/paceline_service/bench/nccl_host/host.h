@@ -77,6 +77,7 @@ struct comm {
   char name[32];
   int index, rank, ranks, nodes, mask;
   uint64_t seq, random, gpu_free_ns, launches;
+  uint64_t order;  // random numbers of the reporting thread
   uint64_t sent[64], received[64];
   void *stale;  // a handle of an event that is long over
   pthread_t thread;

@@ -28,7 +28,7 @@ static const struct {
     {"ce", INT, &options.ce},          // every so many by the copy engine
     {"burst", INT, &options.burst},    // unfinished at a time; 0: any number
     {"late", INT, &options.late},      // 2: kernel events come before the collective's stop
-    {"reorder", INT, &options.reorder},  // 1: shuffled; 2: also ends before beginnings
+    {"reorder", INT, &options.reorder},  // 1: shuffled; 2: ends before beginnings; 3: anyhow
     {"lose-every", INT, &options.lose_every},  // of so many launches one loses a channel
     {"lie", INT, &options.lie},                // wrong numbers of channels are announced
     {"graph", INT, &options.graph},            // replays: no API events, stale parents

@@ -1,11 +1,18 @@
 // What the host did, one JSON object a line: what a reader of the ring is compared with.
 #include "host.h"
 
+static void print_text(const char *text) {
+  for (; *text; text++) {
+    if (*text == '"' || *text == '\\') putchar('\\');
+    putchar(*text);
+  }
+}
+
 void truth_comm(const struct comm *comm) {
-  printf("{\"type\":\"comm\",\"index\":%d,\"hash\":\"%016llx\",\"name\":\"%s\",\"rank\":%d,"
-         "\"ranks\":%d,\"mask\":%d}\n",
-         comm->index, (unsigned long long)comm->hash, comm->name, comm->rank, comm->ranks,
-         comm->mask);
+  fputs("{\"type\":\"comm\",\"name\":\"", stdout);
+  print_text(comm->name);
+  printf("\",\"index\":%d,\"hash\":\"%016llx\",\"rank\":%d,\"ranks\":%d,\"mask\":%d}\n",
+         comm->index, (unsigned long long)comm->hash, comm->rank, comm->ranks, comm->mask);
 }
 
 static void truth_op(const struct comm *comm, const struct op *op) {
