@@ -15,8 +15,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from paceline.plugin import library_path
 from paceline.run.helpers import Helper, start_collector, start_sidecar
 from paceline.run.job import exec_job, run_job
+from paceline.run.nccl import PLUGIN_ENV, choose_plugin
 from paceline.run.plan import Destination, Plan, make_plan
 from paceline.run.report import fetch_report, print_report, write_report
 from paceline.settings import RUN_MARK, is_disabled
@@ -99,6 +101,11 @@ class _Launch:
         }
         if plan.run_id:
             env["PACELINE_RUN_ID"] = plan.run_id
+        plugin = choose_plugin(self._env, library_path())
+        if plugin.path:
+            env[PLUGIN_ENV] = plugin.path
+        if plugin.said:
+            _say(plugin.said)
         return env
 
     def finish(self) -> None:

@@ -67,7 +67,9 @@ def launch_lag_ns(table: Table, world_size: int) -> FloatArray:
     lag_ns = np.maximum(table.start_ns[chosen] - table.issue_ns[chosen], 0)
     count = np.bincount(rank, minlength=world_size).astype(np.float64)
     total_ns = np.bincount(rank, weights=lag_ns, minlength=world_size)
-    return np.divide(total_ns, count, out=np.full(world_size, np.nan), where=count > 0)
+    mean_ns: FloatArray = np.full(world_size, np.nan)
+    np.divide(total_ns, count, out=mean_ns, where=count > 0)
+    return mean_ns
 
 
 def _joins(table: Table, timed: BoolArray) -> Int64Array:

@@ -72,8 +72,9 @@ class FlightRecorder(Condition):
 
     def begin(self, model: Any) -> None:
         """Start polling."""
-        from torch._C import _distributed_c10d as c10d  # type: ignore[attr-defined]
+        from torch._C import _distributed_c10d
 
+        c10d: Any = _distributed_c10d
         dump: Callable[..., Any] = c10d._dump_fr_trace_json
         self._stopping = threading.Event()
 

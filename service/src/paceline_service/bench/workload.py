@@ -42,7 +42,8 @@ class Workload:
         else:
             for layer in layers:
                 fully_shard(layer, reshard_after_forward=False)
-            self.model = fully_shard(model, reshard_after_forward=False)
+            fully_shard(model, reshard_after_forward=False)
+            self.model = model
         self._batch = torch.randn(rows, width)
         self._optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
 
