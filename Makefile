@@ -1,7 +1,7 @@
 # Everything goes into .venv; `make test` and `make demo` need python3, make and a C compiler.
 # PYTHON=python3.12 make setup   chooses another Python (3.10 to 3.13).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-gpu check bench clean format dashboards constraints
+.PHONY: help setup demo test test-slow test-real-nccl test-gpu check bench clean format dashboards constraints
 
 PY := .venv/bin/python
 # RANK chooses the demo's slow rank; under torchrun the same name means something else.
@@ -27,6 +27,9 @@ test: setup ## Run all tests but gpu, bench and slow
 
 test-slow: setup ## Run the tests that are too long for `make test`
 	@$(PY) -m pytest -m slow
+
+test-real-nccl: setup ## Run the NCCL plugin inside real NCCL libraries (downloads 2 GB once)
+	@$(PY) -m pytest -m realnccl tests/plugin
 
 test-gpu: setup ## Run the tests that need an NVIDIA GPU
 	@$(PY) -m pytest -m gpu tests/gpu
