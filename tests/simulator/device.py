@@ -36,6 +36,8 @@ class DeviceScenario:
     launch_ms: float = 3.0
     transfer_ms: float = 1.5
     device_steps: bool = True
+    plugin: bool = True
+    """Whether the plugin times the kernels; else event timers do (docs/device-time.md)."""
 
 
 def simulate_devices(scenario: DeviceScenario) -> Simulated:
@@ -108,18 +110,30 @@ class _Run:
             self.compute = ready
             start = np.maximum(ready, self.comm)
             end = start.max() + self.s.transfer_ms * MS * self.rng.uniform(0.95, 1.05)
-            for rank in range(size):
-                self._write(
-                    rank, RecordKind.COLLECTIVE, Op.ALL_REDUCE, step, start[rank], end,
-                    seq=self.seq, issue=self.host[rank], flags=Flag.GPU_TIME | Flag.ASYNC,
-                )  # fmt: skip
-            self.seq += 1
-            self.comm = np.full(size, end)
             last = bucket == buckets - 1
+            self._write_bucket(step, ready, start, end, last)
+            self.comm = np.full(size, end)
             if last:
                 self.compute = np.maximum(self.compute, end)
         self._write_all(RecordKind.PHASE, Phase.BACKWARD, step, begin, self.host)
         self._write_device(Phase.BACKWARD, step, device_begin, self.compute)
+
+    def _write_bucket(
+        self, step: int, ready: np.ndarray, start: np.ndarray, end: float, last: bool
+    ) -> None:
+        flags = Flag.GPU_TIME | Flag.ASYNC
+        for rank in range(self.s.ranks):
+            if self.s.plugin:
+                times, more = (start[rank], end, 0.0), Flag(0)
+            elif last:
+                times, more = (ready[rank], end, ready[rank]), Flag.PARTIAL
+            else:
+                times, more = (ready[rank], 0.0, 0.0), Flag(0)
+            self._write(
+                rank, RecordKind.COLLECTIVE, Op.ALL_REDUCE, step, *times[:2],
+                seq=self.seq, issue=self.host[rank], join=times[2], flags=flags | more,
+            )  # fmt: skip
+        self.seq += 1
 
     def _optimizer(self, step: int, noise: np.ndarray) -> None:
         begin, device_begin = self.host.copy(), np.maximum(self.compute, self.host + LAUNCH_NS)
@@ -142,11 +156,11 @@ class _Run:
 
     def _write(
         self, rank: int, kind: RecordKind, code: int, step: int, start: float, end: float,
-        *, seq: int = 0, issue: float = 0.0, flags: int = 0,
+        *, seq: int = 0, issue: float = 0.0, join: float = 0.0, flags: int = 0,
     ) -> None:  # fmt: skip
         offset = int(self.offset[rank])
-        issued = int(issue) + offset if issue else 0
+        ends, issued, joined = (int(t) + offset if t else 0 for t in (end, issue, join))
         self.rows[rank].append(
             (int(kind), int(code), 0, seq, step, -1, 1 << 20 if issued else 0,
-             int(start) + offset, int(end) + offset, 0, issued, int(flags))
+             int(start) + offset, ends, joined, issued, int(flags))
         )  # fmt: skip

@@ -10,24 +10,32 @@ from paceline_service.analysis.table import StepPool
 from tests.simulator.device import DeviceScenario, simulate_devices
 from tests.simulator.feed import feed
 
+CAPTURES = [
+    pytest.param(True, True, id="plugin and timers"),
+    pytest.param(True, False, id="plugin alone"),
+    pytest.param(False, True, id="timers alone"),
+]
 
-@pytest.mark.parametrize("device_steps", [True, False])
+
+@pytest.mark.parametrize(("plugin", "device_steps"), CAPTURES)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_job_on_healthy_gpus_is_healthy(seed: int, device_steps: bool) -> None:
-    scenario = DeviceScenario(seed=seed, steps=200, device_steps=device_steps)
+def test_a_job_on_healthy_gpus_is_healthy(seed: int, plugin: bool, device_steps: bool) -> None:
+    scenario = DeviceScenario(seed=seed, steps=200, device_steps=device_steps, plugin=plugin)
     analysis, _ = feed(simulate_devices(scenario))
     report = analysis.report()
     assert report.verdict == "healthy", report.notes
 
 
-@pytest.mark.parametrize("device_steps", [True, False])
+@pytest.mark.parametrize(("plugin", "device_steps"), CAPTURES)
 @pytest.mark.parametrize(
     ("slow", "cause"), [("compute", "compute"), ("launch", "host"), ("input", "input")]
 )
 def test_the_slow_rank_is_named_with_its_gpu_told_from_its_host(
-    slow: str, cause: str, device_steps: bool
+    slow: str, cause: str, plugin: bool, device_steps: bool
 ) -> None:
-    scenario = DeviceScenario(slow=slow, steps=200, device_steps=device_steps, extra_ms=25.0)
+    scenario = DeviceScenario(
+        slow=slow, steps=200, device_steps=device_steps, plugin=plugin, extra_ms=25.0
+    )
     analysis, _ = feed(simulate_devices(scenario))
     report = analysis.report()
     assert report.verdict == "straggler"

@@ -53,17 +53,17 @@ class Totals:
         self.duplicates = 0
         self.incomplete = 0
         self.mismatched = 0
-        self.records = 0
-        self.unreleased = 0
-        """Records of collectives, and those among them whose release is unknown."""
+        self.unreleased_steps = 0
+        """Steps with collectives, of none of which every member's release is known."""
         self.phases_seen = False
 
     def add(self, row: StepRow, table: Table, matches: Matches, blame: StepBlame) -> None:
         """Add one step."""
         self.steps += 1
         self.collectives += len(matches.first)
-        self.records += len(matches.rows)
-        self.unreleased += int((matches.rows.end_ns == 0).sum())
+        if len(matches.first):
+            released = np.minimum.reduceat(matches.rows.end_ns, matches.first) > 0
+            self.unreleased_steps += not (released & matches.complete).any()
         self.duplicates += matches.duplicates
         self.incomplete += matches.incomplete
         self.mismatched += matches.mismatched

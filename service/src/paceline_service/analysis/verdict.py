@@ -130,10 +130,10 @@ def _missing(
         reasons.append(
             f"{totals.incomplete} of {totals.collectives} collectives miss the record of a member"
         )
-    if totals.unreleased > totals.records / 2:
+    if totals.unreleased_steps > totals.steps / 2:
         reasons.append(
-            f"the release of {totals.unreleased} of {totals.records} collective records is unknown "
-            "(a GPU whose device timeline is not captured), so nobody's waiting was measured"
+            f"in {totals.unreleased_steps} of {totals.steps} steps the release of no collective is "
+            "known (a GPU whose device timeline is not captured), so nobody's waiting was measured"
         )
     if seen < world_size:
         absent = np.flatnonzero(~observed)
