@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from paceline.ring import InFlight, Record
@@ -57,6 +56,8 @@ class Made:
     at_ns: int
     truth: tuple[int, int, bool] | None = None
     """Of a call: start and end on the device, and whether that is partial."""
+    after_gap: bool = False
+    """Whether records before it were lost, which a reader notices."""
 
 
 @dataclass
@@ -268,8 +269,16 @@ class Replay:
         now_ns = 0
         while now_ns <= last_ns + 2 * self.period_ns:
             now_ns += self.period_ns
-            self.joiner.add_calls(read(calls, now_ns), now_ns / S)
-            self.joiner.add_events(read(events, now_ns + self.jitter_ns), now_ns / S)
+            new_calls = take_until(calls, now_ns)
+            new_events = take_until(events, now_ns + self.jitter_ns)
+            self.joiner.add_calls(
+                b"".join(raw_of(one.record, n) for n, one in new_calls), now_ns / S
+            )
+            self.joiner.add_events(
+                b"".join(raw_of(one.record, n) for n, one in new_events), now_ns / S
+            )
+            if any(one.after_gap for _, one in (*new_calls, *new_events)):
+                self.joiner.lost()
             self.take(self.joiner.release(now_ns / S, lambda now=now_ns: self.running(now)), now_ns)
         self.take(self.joiner.release(now_ns / S, list, final=True), now_ns)
 
@@ -308,10 +317,8 @@ def deque_of(made: list[Made]) -> list[tuple[int, Made]]:
     return list(enumerate(made))[::-1]
 
 
-def read(ring: list[tuple[int, Made]], until_ns: int) -> bytes:
-    def parts() -> Iterator[bytes]:
-        while ring and ring[-1][1].at_ns <= until_ns:
-            index, made = ring.pop()
-            yield raw_of(made.record, index)
-
-    return b"".join(parts())
+def take_until(ring: list[tuple[int, Made]], until_ns: int) -> list[tuple[int, Made]]:
+    taken = []
+    while ring and ring[-1][1].at_ns <= until_ns:
+        taken.append(ring.pop())
+    return taken

@@ -14,7 +14,7 @@ from paceline.ring import layout as at
 from paceline.ring.rows import pack_record
 from paceline.sidecar.ended import EndWatch
 from paceline.sidecar.group_facts import GroupFacts
-from paceline.sidecar.join.facts import events_of
+from paceline.sidecar.join.facts import FIELDS, event_of
 from paceline.sidecar.join.foreign import record_of
 from paceline.sidecar.join.joiner import Joiner
 from paceline.sidecar.join.rows import has_calls, without_return
@@ -50,6 +50,7 @@ class Joined:
         self._watch: EndWatch | None = None
         self._waiting_since_s = float("-inf")
         self._waited = False
+        self._lost = False
         self._corrupt = 0
         self._unjoined = 0
         if progress.ring_tail:
@@ -67,8 +68,8 @@ class Joined:
         self.ended = False
 
     def lost(self) -> None:
-        """Say that records of the hooks' ring are missing."""
-        self._joiner.lost()
+        """Say that records of the hooks' ring are missing before those that come next."""
+        self._lost = True
 
     def learn(self, entry: Mapping[str, Any]) -> bool:
         """Refuse it: the hooks describe no communicators."""
@@ -93,13 +94,15 @@ class Joined:
         if batch.overwritten or batch.torn:
             self._progress.count("ring_overwritten", batch.overwritten)
             self._progress.count("ring_torn", batch.torn)
-            self._joiner.lost()
         self._joiner.add_events(batch.rows.raw, now_s)
+        if self._lost or batch.overwritten or batch.torn:
+            self._joiner.lost()
+            self._lost = False
         final = last and bool(gone) and len(batch.rows) < _PLUGIN_BATCH
         ready = self._joiner.release(now_s, self._plugin.inflight, room=room, final=final)
         self.more = self._joiner.more
         self.ended = final and not self.more
-        lost = sum(self._joiner.unjoined.values())
+        lost = sum(self._joiner.strays.unjoined.values())
         self._progress.count("nccl_unjoined", lost - self._unjoined)
         self._unjoined = lost
         return ready
@@ -125,11 +128,11 @@ class Joined:
         joiner = self._joiner
         counts = {
             "nccl_calls_unmeasured": joiner.unmeasured_calls,
-            "nccl_outside_calls": joiner.outside_calls,
+            "nccl_outside_calls": joiner.strays.outside_calls,
             "nccl_foreign": joiner.foreign.events,
             "nccl_contradictions": joiner.book.contradictions,
         }
-        by_comm = {f"nccl_unjoined:{label}": n for label, n in joiner.unjoined.items()}
+        by_comm = {f"nccl_unjoined:{label}": n for label, n in joiner.strays.unjoined.items()}
         return {key: str(count) for key, count in (counts | by_comm).items() if count}
 
     def dropped(self) -> dict[str, int]:
@@ -212,7 +215,7 @@ class Alone:
 
     def rows(self, raw: bytes, room: int, now_s: float, *, last: bool) -> bytes:
         """Return the records of communicators of all ranks."""
-        events = events_of(raw, now_s)
+        events = [event_of(fields, now_s) for fields in FIELDS.iter_unpack(raw)]
         kept = [event for event in events if event.comm in self._names]
         self._foreign += len(events) - len(kept)
         return b"".join(pack_record(record_of(event, event.comm, 0)) for event in kept)

@@ -103,11 +103,13 @@ class Book:
         comm.proofs += 1
         if comm.proofs >= PROOFS:
             comm.group = group.index
+            comm.whole = comm.size == len(group.ranks) and comm.rank == group.position
 
     def contradict(self, comm: Communicator) -> None:
         """Note that ``comm`` does not belong where it was thought to."""
         self.contradictions += 1
         comm.group = comm.candidate = -1
+        comm.whole = False
         comm.proofs = 0
         comm.peers.clear()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from paceline.ring import layout as at
 from paceline.vocabulary import P2P_OPS, Op
 
-_RECORD = struct.Struct(at.RECORD.format + "8xQ")
+FIELDS = struct.Struct(at.RECORD.format + "8xQ")
 """The fields, and the commit word: the index in the ring + 1."""
 _ANY = frozenset(Op)
 _SETS = frozenset({Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER})
@@ -54,24 +54,36 @@ class Event:
     """Whether a call was looked for since the last one that it might be in."""
 
 
-@dataclass(slots=True, eq=False)
 class Call:
     """One call of the hooks whose release is not known yet."""
 
-    raw: bytes
-    index: int
-    group: int
-    op: int
-    seq: int
-    step: int
-    peer: int
-    payload_bytes: int
-    start_ns: int
-    end_ns: int
-    """When it came back to the host."""
-    seen_s: float
-    events: list[Event] = field(default_factory=list)
-    done: bool = False
+    __slots__ = (
+        "done", "end_ns", "event_index", "events", "group", "index", "offset", "op",
+        "payload_bytes", "peer", "raw", "seen_s", "seq", "start_ns", "step",
+    )  # fmt: skip
+
+    def __init__(
+        self, raw: bytearray, offset: int, index: int, group: int, op: int, seq: int, step: int,
+        peer: int, payload_bytes: int, start_ns: int, end_ns: int, seen_s: float,
+    ) -> None:  # fmt: skip
+        self.raw = raw
+        """Records that it lies among, at ``offset``."""
+        self.offset = offset
+        self.index = index
+        self.group = group
+        self.op = op
+        self.seq = seq
+        self.step = step
+        self.peer = peer
+        self.payload_bytes = payload_bytes
+        self.start_ns = start_ns
+        self.end_ns = end_ns
+        """When it came back to the host."""
+        self.seen_s = seen_s
+        self.events: list[Event] = []
+        self.event_index = -1
+        """Index of the event that it was joined with, where that is the only one."""
+        self.done = False
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +96,8 @@ class Communicator:
     size: int
     group: int = -1
     """The group that it is bound to; -1: none."""
+    whole: bool = False
+    """Whether it is of all ranks of that group, and not of one pair."""
     candidate: int = -1
     proofs: int = 0
     ever_proven: bool = False
@@ -206,25 +220,10 @@ def amounts_to(call: Call, events: list[Event], size: int) -> bool:
     return call.op in _PARTS_OF_WHOLE and total_bytes * size == call.payload_bytes
 
 
-def events_of(raw: bytes, seen_s: float) -> list[Event]:
-    """Return the records of a plugin's ring as events."""
-    return [
-        Event(group, code, peer, payload, seq, start, end, issue, flags, commit - 1, seen_s)
-        for (
-            start, end, _, issue, payload, seq, _, peer, group, _, code, flags, commit,
-        ) in _RECORD.iter_unpack(raw)
-    ]  # fmt: skip
-
-
-def call_of(raw: bytes, seen_s: float) -> Call:
-    """Return one record of the hooks' ring as a call."""
-    start, end, _, _, payload, seq, step, peer, group, _, code, _, commit = _RECORD.unpack(raw)
-    return Call(raw, commit - 1, group, code, seq, step, peer, payload, start, end, seen_s)
-
-
-def index_of(raw: bytes) -> int:
-    """Return the index in the ring of the first record of ``raw``."""
-    return int(at.U64.unpack_from(raw, at.RECORD_COMMIT_OFFSET)[0]) - 1
+def event_of(fields: tuple[int, ...], seen_s: float) -> Event:
+    """Return one record of a plugin's ring, as ``FIELDS`` unpacks it, as an event."""
+    start, end, _, issue, payload, seq, _, peer, group, _, code, flags, commit = fields
+    return Event(group, code, peer, payload, seq, start, end, issue, flags, commit - 1, seen_s)
 
 
 def _issue_ns(event: Event) -> int:

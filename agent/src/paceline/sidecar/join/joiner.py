@@ -13,31 +13,45 @@ from paceline.ring import InFlight
 from paceline.ring import layout as at
 from paceline.sidecar.join.book import Book
 from paceline.sidecar.join.facts import (
+    FIELDS,
     Call,
     Communicator,
     Event,
     JoinedGroup,
     amounts_to,
-    call_of,
     comparable,
-    events_of,
-    index_of,
+    event_of,
 )
 from paceline.sidecar.join.foreign import Foreign
 from paceline.sidecar.join.order import join_batches
-from paceline.sidecar.join.rows import find_calls, with_device_times, without_return
-from paceline.vocabulary import Flag
+from paceline.sidecar.join.rows import put_device_times, put_unknown_end
+from paceline.sidecar.join.strays import Strays
+from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 
+_HOST_RETURN = int(Flag.HOST_RETURN)
+_GPU_TIME = int(Flag.GPU_TIME)
+_TIMED = int(Flag.GPU_TIME | Flag.PARTIAL)
+_COLLECTIVE = int(RecordKind.COLLECTIVE)
 WAIT_S = 3.0
 """How long a call waits for an event that is neither finished nor in flight."""
 LONGEST_WAIT_S = 60.0
 """How long it waits for one in flight, or behind one."""
 PARTS_WAIT_S = 1.0
 """How long it waits for more events, where those it has do not add up."""
-EVENT_WAIT_S = 15.0
 MAX_CALLS = 16384
-MAX_EVENTS = 2048
-"""Held back, of a communicator; beyond it the oldest are let go."""
+"""Held back; beyond it the oldest are let go."""
+
+
+class _Stretch:
+    """Neighbouring records of the hooks; those before ``begin`` have left."""
+
+    __slots__ = ("begin", "calls", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = bytearray(raw)
+        self.calls: deque[Call] = deque()
+        """Those of its calls that have not left."""
+        self.begin = 0
 
 
 class Joiner:
@@ -52,21 +66,16 @@ class Joiner:
     """
 
     def __init__(self, rank: int, world_size: int) -> None:
-        self.unjoined: dict[str, int] = {}
-        """Events whose call is known and could not be given to it, by communicator."""
-        self.outside_calls = 0
-        """Events of known communicators outside every recorded call: steps that are not recorded,
-        replays of a CUDA graph."""
         self.unmeasured_calls = 0
         """Calls that were sent without device times."""
         self.book = Book(rank)
         self.foreign = Foreign(rank, world_size)
+        self.strays = Strays(self.book, self.foreign)
         self.more = False
         """Whether the last release left records that may have been ready."""
-        self._queue: deque[bytes | Call] = deque()
+        self._queue: deque[_Stretch] = deque()
         self._calls_held = 0
         self._resumed = False
-        self._judged_until_ns = 0
         self._newest_ns = 0
 
     def learn_comm(self, entry: Mapping[str, Any]) -> bool:
@@ -91,29 +100,66 @@ class Joiner:
             return
         if self._resumed:
             self._resumed = False
-            (self._judged_until_ns,) = at.U64.unpack_from(raw)
+            (self.strays.judged_until_ns,) = at.U64.unpack_from(raw)
         self.foreign.watch_steps(raw)
-        begin = 0
-        for offset in find_calls(raw):
-            if offset > begin:
-                self._queue.append(raw[begin:offset])
-            begin = offset + at.RECORD_BYTES
-            call = call_of(raw[offset:begin], now_s)
-            self._newest_ns = max(self._newest_ns, call.end_ns)
-            self._queue.append(call)
-            self._calls_held += 1
-            group = self.book.groups.get(call.group)
-            if group is not None:  # else its description was lost: it will be given up
-                group.add(call)
-                self._find_events(call, group)
-        if begin < len(raw):
-            self._queue.append(raw[begin:])
+        stretch = _Stretch(raw)
+        self._queue.append(stretch)
+        groups = self.book.groups
+        # Comparing these once spares a look at every communicator for every call.
+        awaited = any(comm.waiting for comm in self.book.comms.values())
+        offset = 0
+        for (
+            start, end, _, _, payload, seq, step, peer, index, kind, code, flags, commit,
+        ) in FIELDS.iter_unpack(raw):  # fmt: skip
+            if flags & _HOST_RETURN and kind == _COLLECTIVE:
+                call = Call(
+                    stretch.raw, offset, commit - 1, index, code, seq, step, peer, payload, start,
+                    end, now_s,
+                )  # fmt: skip
+                if end > self._newest_ns:
+                    self._newest_ns = end
+                stretch.calls.append(call)
+                group = groups.get(index)
+                if group is not None:  # else its description was lost: it will be given up
+                    group.add(call)
+                    if awaited:
+                        self._find_events(call, group)
+            offset += at.RECORD_BYTES
+        self._calls_held += len(stretch.calls)
 
     def add_events(self, raw: bytes, now_s: float) -> None:
         """Take records of the plugin, in order."""
-        for event in events_of(raw, now_s):
+        comms, groups = self.book.comms, self.book.groups
+        for fields in FIELDS.iter_unpack(raw):
+            start, end, _, issue, payload, _, _, peer, index, _, code, flags, commit = fields
+            if issue > self._newest_ns:
+                self._newest_ns = issue
+            comm = comms.get(index)
+            if comm is not None and comm.whole and end and flags & _TIMED == _GPU_TIME:
+                # The usual case, and nothing else: one event in the oldest call of its group.
+                group = groups[comm.group]
+                calls = group.calls
+                if calls:
+                    call = calls[0]
+                    if (
+                        call.start_ns <= issue <= call.end_ns
+                        and call.op == code
+                        and call.payload_bytes == payload
+                        and not call.events
+                        and (len(calls) == 1 or calls[1].start_ns > issue)
+                        and issue > group.given_up_until_ns
+                        and (peer < 0 or call.peer < 0 or group.global_rank(peer) == call.peer)
+                        and (call.peer if code in P2P_OPS else -1) in comm.peers
+                    ):
+                        put_device_times(call.raw, call.offset, start, end, partial=False)
+                        call.event_index = commit - 1
+                        call.done = True
+                        del calls[0]
+                        if issue > comm.newest_issue_ns:
+                            comm.newest_issue_ns = issue
+                        continue
+            event = event_of(fields, now_s)
             comm = self.book.comm_of(event)
-            self._newest_ns = max(self._newest_ns, event.issue_ns)
             # Without a proof so far, a call that has not come back yet might be the right one.
             if comm.group < 0 or not self._place(event, comm):
                 comm.wait(event)
@@ -138,30 +184,39 @@ class Joiner:
         self._place_unproven(float("inf") if final else now_s)
         self._join_batches()
         running: list[InFlight] | None = None
-        ready = []
-        count = 0
-        while self._queue and count < room:
-            item = self._queue[0]
-            if isinstance(item, Call):
-                if not (item.done or final or self._calls_held > MAX_CALLS):
-                    if self._may_wait(item, now_s):
-                        break
-                    if now_s - item.seen_s < LONGEST_WAIT_S and not self.book.is_over(item):
-                        running = in_flight() if running is None else running
-                        if self.book.is_blocked(item, running):
+        ready: list[bytes | bytearray] = []
+        self.more = False
+        wanted = room * at.RECORD_BYTES
+        while self._queue and wanted > 0:
+            stretch = self._queue[0]
+            end = min(len(stretch.raw), stretch.begin + wanted)
+            calls = stretch.calls
+            while calls and calls[0].offset < end:
+                call = calls[0]
+                if not call.done:
+                    if not final and self._calls_held <= MAX_CALLS:
+                        if self._may_wait(call, now_s):
                             break
-                if not item.done:
-                    self._conclude(item)
+                        running = in_flight() if running is None else running
+                        if self._must_wait(call, now_s, running):
+                            break
+                    self._conclude(call)
+                calls.popleft()
                 self._calls_held -= 1
-                ready.append(item.raw)
-            else:
-                ready.append(item)
-            count += len(ready[-1]) // at.RECORD_BYTES
-            self._queue.popleft()
-        self.more = bool(self._queue) and count >= room
+            waiting = bool(calls) and calls[0].offset < end
+            end = calls[0].offset if waiting else end
+            ready.append(stretch.raw[stretch.begin : end])
+            wanted -= end - stretch.begin
+            stretch.begin = end
+            if waiting:
+                break
+            if end == len(stretch.raw):
+                self._queue.popleft()
+        self.more = bool(self._queue) and wanted <= 0
         for comm in self.book.comms.values():
-            self._let_go(comm, now_s, final)
-        return b"".join(ready) + self.foreign.give(final=final)
+            self.strays.let_go(comm, now_s, final=final)
+        ready.append(self.foreign.give(final=final))
+        return b"".join(ready)
 
     def pending(self, hooks: list[InFlight], plugin: list[InFlight]) -> list[InFlight]:
         """Return what is in flight as the hooks know it: in a call, or back and still running."""
@@ -185,16 +240,19 @@ class Joiner:
         """Index of the oldest record of the hooks that is held back, None without one."""
         if not self._queue:
             return None
-        item = self._queue[0]
-        return item.index if isinstance(item, Call) else index_of(item)
+        oldest = self._queue[0]
+        commit = at.U64.unpack_from(oldest.raw, oldest.begin + at.RECORD_COMMIT_OFFSET)[0]
+        return int(commit) - 1
 
     @property
     def events_tail(self) -> int | None:
         """Index of the oldest record of the plugin that what is held back needs, else None."""
         needed = [event.index for comm in self.book.comms.values() for event in comm.waiting]
-        for item in self._queue:
-            if isinstance(item, Call):
-                needed += [event.index for event in item.events]
+        for stretch in self._queue:
+            for call in stretch.calls:
+                needed += [event.index for event in call.events]
+                if call.event_index >= 0:
+                    needed.append(call.event_index)
         return min(needed, default=None)
 
     def _place(self, event: Event, comm: Communicator) -> bool:
@@ -265,14 +323,15 @@ class Joiner:
     ) -> None:
         """Give ``call`` the times of ``events``; ``bound``: there may be more of them."""
         if all(one.flags & Flag.GPU_TIME and one.end_ns for one in events):
-            call.raw = with_device_times(
+            put_device_times(
                 call.raw,
+                call.offset,
                 min(one.start_ns for one in events),
                 max(one.end_ns for one in events),
                 partial=bound or any(one.flags & Flag.PARTIAL for one in events),
             )
         else:  # the plugin saw it, but not on the device
-            call.raw = without_return(call.raw)
+            put_unknown_end(call.raw, call.offset)
             self.unmeasured_calls += 1
         call.done = True
         group.calls.remove(call)
@@ -289,6 +348,11 @@ class Joiner:
             since_s, longest_s = max(event.seen_s for event in call.events), PARTS_WAIT_S
         return now_s - since_s < longest_s and not self.book.is_over(call)
 
+    def _must_wait(self, call: Call, now_s: float, running: list[InFlight]) -> bool:
+        if now_s - call.seen_s >= LONGEST_WAIT_S or self.book.is_over(call):
+            return False
+        return self.book.is_blocked(call, running)
+
     def _conclude(self, call: Call) -> None:
         """Decide about a call that waits no longer."""
         group = self.book.groups.get(call.group)
@@ -296,45 +360,17 @@ class Joiner:
         if group is not None and len(comms) == 1:
             if not any(comparable(call, event) for event in call.events):
                 # Nothing tells how many events belong to it but what was issued later.
-                self._join(call, group, call.events, bound=not self.book.is_over(call))
+                whole = self.book.is_over(call) and call.start_ns > group.trusted_from_ns
+                self._join(call, group, call.events, bound=not whole)
                 return
             comm = self.book.comms[comms.pop()]
             if comm.group >= 0:
                 self.book.contradict(comm)
         for event in call.events:
-            self._count_unjoined(self.book.comms[event.comm])
+            self.strays.count_unjoined(self.book.comms[event.comm])
         call.events = []
         call.done = True
-        call.raw = without_return(call.raw)
+        put_unknown_end(call.raw, call.offset)
         self.unmeasured_calls += 1
         if group is not None:
             group.give_up(call, self._newest_ns)
-
-    def _let_go(self, comm: Communicator, now_s: float, final: bool) -> None:
-        while comm.waiting and (
-            final
-            or comm.foreign
-            or now_s - comm.waiting[0].seen_s > EVENT_WAIT_S
-            or len(comm.waiting) > MAX_EVENTS
-        ):
-            self._judge(comm.waiting.pop(0), comm)
-
-    def _judge(self, event: Event, comm: Communicator) -> None:
-        """Say what an event without a call was."""
-        if event.issue_ns < self._judged_until_ns:
-            return
-        if comm.foreign:
-            self.foreign.take(event)
-            return
-        near = self.book.near(event, comm)
-        if near:
-            self._count_unjoined(comm)
-            if comm.group >= 0 and all(group.index != comm.group for _, group in near):
-                self.book.contradict(comm)
-        elif comm.ever_proven:
-            self.outside_calls += 1
-        else:
-            self.foreign.count(comm)
-
-    def _count_unjoined(self, comm: Communicator) -> None:
-        self.unjoined[comm.label] = self.unjoined.get(comm.label, 0) + 1

@@ -7,11 +7,13 @@ import struct
 from paceline.ring import layout as at
 from paceline.vocabulary import Flag
 
+_ISSUE = 24
 _FLAGS_OFFSET = 60
 _TIMES = struct.Struct("<QQ")
 _HOST_RETURN = int(Flag.HOST_RETURN)
+_GPU_TIME = int(Flag.GPU_TIME)
+_PARTIAL_TIME = int(Flag.GPU_TIME | Flag.PARTIAL)
 _UNMARKED = bytes(byte for byte in range(256) if not byte & _HOST_RETURN)
-_MARK_OF = bytes(1 if byte & _HOST_RETURN else 0 for byte in range(256))
 _KEPT = bytes(0 if byte & _HOST_RETURN else 0xFF for byte in range(256))
 _WITHOUT_MARK = bytes(byte & ~_HOST_RETURN for byte in range(256))
 
@@ -19,17 +21,6 @@ _WITHOUT_MARK = bytes(byte & ~_HOST_RETURN for byte in range(256))
 def has_calls(raw: bytes | bytearray) -> bool:
     """Whether the end of any record is only when its call came back to the host."""
     return bool(raw[_FLAGS_OFFSET :: at.RECORD_BYTES].translate(None, _UNMARKED))
-
-
-def find_calls(raw: bytes) -> list[int]:
-    """Return the offsets of the records whose end is when their call came back to the host."""
-    marks = raw[_FLAGS_OFFSET :: at.RECORD_BYTES].translate(_MARK_OF)
-    offsets = []
-    number = marks.find(1)
-    while number >= 0:
-        offsets.append(number * at.RECORD_BYTES)
-        number = marks.find(1, number + 1)
-    return offsets
 
 
 def without_return(raw: bytes) -> bytes:
@@ -46,12 +37,19 @@ def without_return(raw: bytes) -> bytes:
     return bytes(changed)
 
 
-def with_device_times(raw: bytes, start_ns: int, end_ns: int, *, partial: bool) -> bytes:
-    """Return one record with what was measured on the device; its call stays its issue."""
-    (flags,) = at.U32.unpack_from(raw, _FLAGS_OFFSET)
-    flags = (flags & ~_HOST_RETURN) | Flag.GPU_TIME | (Flag.PARTIAL if partial else 0)
-    issued = raw[24:32] if any(raw[24:32]) else raw[0:8]
-    return (
-        _TIMES.pack(start_ns, end_ns) + raw[16:24] + issued + raw[32:_FLAGS_OFFSET]
-        + at.U32.pack(flags) + raw[at.RECORD_CRC_OFFSET :]
-    )  # fmt: skip
+def put_device_times(
+    raw: bytearray, offset: int, start_ns: int, end_ns: int, *, partial: bool
+) -> None:
+    """Put into the record at ``offset`` what was measured; its call stays its issue."""
+    if not any(raw[offset + _ISSUE : offset + _ISSUE + 8]):
+        raw[offset + _ISSUE : offset + _ISSUE + 8] = raw[offset : offset + 8]
+    _TIMES.pack_into(raw, offset, start_ns, end_ns)
+    raw[offset + _FLAGS_OFFSET] = raw[offset + _FLAGS_OFFSET] & ~_HOST_RETURN | (
+        _PARTIAL_TIME if partial else _GPU_TIME
+    )
+
+
+def put_unknown_end(raw: bytearray, offset: int) -> None:
+    """Say in the record at ``offset`` that its end is unknown."""
+    at.U64.pack_into(raw, offset + 8, 0)
+    raw[offset + _FLAGS_OFFSET] &= ~_HOST_RETURN
