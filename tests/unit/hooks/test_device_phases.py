@@ -175,3 +175,16 @@ def test_with_a_stride_the_device_tells_every_step_and_the_phases_of_those_kept(
     steps = [step for _, step, _ in on_device(rank, RecordKind.STEP)]
     assert steps == list(range(7))  # the last one's end is not sure yet
     assert sorted({step for _, step, _ in on_device(rank)}) == [0, 3, 6]
+
+
+def test_steps_that_the_stride_leaves_out_have_their_bounds_and_no_phases(rank: Rank) -> None:
+    rank.recorder.control._stride = 3
+    for _ in range(10):
+        one_step(rank)
+        rank.poll()
+    steps = [r for r in rank.records(RecordKind.STEP) if r.flags & GPU_TIME]
+    assert [r.step for r in steps] == list(range(9))
+    assert [r.step for r in steps if not r.flags & Flag.NO_COLLECTIVES] == [0, 3, 6]
+    assert {step for _, step, _ in on_device(rank)} == {0, 3, 6, 9}
+    host = [r for r in rank.records(RecordKind.STEP) if not r.flags & GPU_TIME]
+    assert [r.flags for r in host] == [r.flags & ~GPU_TIME for r in steps]

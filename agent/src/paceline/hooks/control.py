@@ -71,12 +71,16 @@ class Control:
                 )
             return
         if self._phases:
-            whole = self._recorder.full and not self._changed_within
             self._recorder.writer.record(
                 kind, code, group, seq, step, peer, payload_bytes, start_ns, end_ns, 0, 0,
-                0 if whole else _NO_COLLECTIVES,
+                0 if self.whole else _NO_COLLECTIVES,
             )  # fmt: skip
         self._begins(step + 1)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all collectives of the present step are recorded."""
+        return self._recorder.full and not self._changed_within
 
     def renewed(self) -> None:
         """The ring is another one, in which nobody has asked for anything yet."""

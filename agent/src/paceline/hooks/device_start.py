@@ -48,8 +48,7 @@ def start_device_times(
         watch_waits=watch_waits,
     )
     recorder.device = device
-    if recorder.clock.sink is not None:
-        recorder.clock.observer = device.phases
+    recorder.clock.observer = device.phases
 
 
 class PluginWatch:

@@ -60,7 +60,12 @@ class DeviceTimes:
         self._allowed = choice == "on" or (choice == "auto" and not self._one_queue)
         self._marks = Marks(api, now_ns, probes=not self._one_queue)
         self.collectives = DeviceCollectives(self._record, coalescing)
-        self.phases = DevicePhases(self._record_boundary, self.collectives, lambda: recorder.detail)
+        self.phases = DevicePhases(
+            self._record_boundary,
+            self.collectives,
+            wanted=lambda: recorder.detail,
+            whole=lambda: recorder.control.whole,
+        )
         self.device = -1
         """The device of the first collective; phases are timed there. -1: none was seen."""
         self.timing = False

@@ -39,10 +39,10 @@ class Observer(Protocol):
         """A phase ends or begins now."""
 
     def phase(self, code: int, step: int, start_ns: int, end_ns: int) -> None:
-        """A phase was recorded; its bounds were boundaries, or a forward's return."""
+        """A phase has ended; its bounds were boundaries, or a forward's return."""
 
     def step(self, step: int, start_ns: int, end_ns: int) -> None:
-        """A step was recorded."""
+        """A step has ended."""
 
 
 class StepClock:
@@ -291,13 +291,13 @@ class StepClock:
         if not self.boundary_ns:
             return
         end_ns, self.boundary_ns = self.boundary_ns, 0
+        if self.observer is not None:  # before the sink, with which another step begins
+            self.observer.step(self.step, self.step_start_ns, end_ns)
         if self.sink is not None:
             self.sink.record(
                 RecordKind.STEP, 0, _NO_GROUP, 0, self.step, _NO_PEER, 0,
                 self.step_start_ns, end_ns,
             )  # fmt: skip
-        if self.observer is not None:
-            self.observer.step(self.step, self.step_start_ns, end_ns)
         self.step += 1
         self.step_start_ns = end_ns
         self._work = False
