@@ -6,7 +6,9 @@ Run as ``python -m tests.contract.make_golden``; it refuses to replace a file th
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from paceline.event_log import GroupNames, LogGroup, LogHeader, LogRank, header_line, rank_line
 from paceline.event_log import record_line as line_of
@@ -48,10 +50,10 @@ GROUPS = (
 )
 
 
-def ring() -> bytes:
+def ring(writer_of: Callable[..., Any] = RingWriter) -> bytes:
     """Return a ring file of 4 slots into which 6 records were written."""
     with tempfile.TemporaryDirectory() as directory:
-        writer = RingWriter(Path(directory), IDENTITY, capacity=4)
+        writer = writer_of(Path(directory), IDENTITY, capacity=4)
         for group in GROUPS:
             writer.meta(group)
         for row in ROWS:

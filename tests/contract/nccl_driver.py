@@ -8,9 +8,11 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from paceline.plugin.library import declare
-from paceline.ring import Record, RingReader
+from paceline.ring import InFlight, Record, RingIdentity, RingReader
+from paceline.ring.layout import PLUGIN_COUNTERS
 
 GROUP, COLL, P2P, KERNEL_CHANNEL, CE_COLL = 1, 2, 4, 64, 1 << 12
 PROXY_OP = 8
@@ -118,7 +120,7 @@ class Nccl:
             )
         else:
             event = Event(type=type_, parent=parent, body=body)
-        assert self.table.start(context, c.byref(handle), c.byref(event)) == 0
+        assert self.table.start(context, c.byref(handle), c.addressof(event)) == 0
         return handle.value
 
     def group(self, context: int | None) -> int | None:
@@ -171,7 +173,7 @@ class Nccl:
         assert self.table.finalize(context) == 0
 
     def counter(self, name: str) -> int:
-        return int(self.library.paceline_counter(COUNTERS.index(name)))
+        return int(self.library.paceline_counter(PLUGIN_COUNTERS.index(name)))
 
     def readers(self) -> Iterator[RingReader]:
         for path in sorted(self.rings.glob("*.ring"), key=lambda path: path.stat().st_mtime_ns):
@@ -181,6 +183,30 @@ class Nccl:
         (reader,) = self.readers()
         return reader
 
+    def identity(self) -> RingIdentity:
+        reader = self.reader()
+        reader.close()
+        return reader.identity
+
+    def meta(self) -> list[dict[str, Any]]:
+        reader = self.reader()
+        entries, corrupt = reader.meta()
+        assert corrupt == 0
+        reader.close()
+        return entries
+
+    def inflight(self) -> list[InFlight]:
+        reader = self.reader()
+        found = sorted(reader.inflight(), key=lambda entry: entry.start_ns)
+        reader.close()
+        return found
+
+    def word(self, offset: int) -> int:
+        reader = self.reader()
+        value = reader.word(offset)
+        reader.close()
+        return value
+
     def records(self) -> list[Record]:
         reader = self.reader()
         records: list[Record] = []
@@ -189,12 +215,6 @@ class Nccl:
             assert (batch.overwritten, batch.torn) == (0, 0)
         reader.close()
         return records
-
-
-COUNTERS = (
-    "errors", "lost_records", "lost_times", "partial", "stale", "foreign", "contended",
-    "lost_communicators",
-)  # fmt: skip
 
 
 def gpu_now() -> int:

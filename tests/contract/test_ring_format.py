@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from paceline.errors import RingError
 from paceline.ring import Record, RingReader
 from paceline.ring import layout as at
+from tests.contract.c_ring import CRing
 from tests.contract.make_golden import GROUPS, IDENTITY, PENDING, ROWS, ring
 
 GOLDEN = Path(__file__).parent / "golden" / "ring-v1.ring"
@@ -53,6 +55,10 @@ def test_golden_ring_reads_as_it_was_written() -> None:
 
 def test_writer_still_writes_the_golden_bytes() -> None:
     assert ring() == GOLDEN.read_bytes()
+
+
+def test_c_writer_writes_the_same_bytes(plugin_library: Path) -> None:
+    assert ring(partial(CRing, library=plugin_library)) == GOLDEN.read_bytes()
 
 
 def test_offsets_are_those_of_the_document() -> None:

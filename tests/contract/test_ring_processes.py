@@ -1,7 +1,11 @@
-"""Rings between real processes: a writer that is killed, laps its reader, or has many threads."""
+"""Rings between real processes: a writer that is killed, laps its reader, or has many threads.
+
+Every test runs over both writers, Python's and C's.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -12,11 +16,15 @@ import pytest
 
 from paceline.ring import Record, RingReader
 from paceline.ring import layout as at
+from tests.conftest import ROOT
+from tests.contract.c_ring import LIBRARY_ENV
 
 HEAD = """
-import sys, threading, time
+import os, sys, threading, time
 from pathlib import Path
 from paceline.ring import RingWriter, new_identity
+if "TEST_PLUGIN_LIBRARY" in os.environ:
+    from tests.contract.c_ring import CRing as RingWriter
 identity = new_identity(job="j", run_id="r", attempt=0, rank=0, local_rank=0, world_size=1,
                         node="n", boot_id="b", time_namespace=1, producer="t")
 ring = RingWriter(Path(sys.argv[1]), identity, int(sys.argv[2]))
@@ -53,11 +61,13 @@ time.sleep(60)
 
 
 class Writer:
-    def __init__(self, directory: Path, body: str, capacity: int) -> None:
+    def __init__(self, directory: Path, body: str, capacity: int, library: Path | None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", HEAD + body, str(directory), str(capacity)],
             stdout=subprocess.PIPE,
             text=True,
+            cwd=ROOT,
+            env={**os.environ, **({LIBRARY_ENV: str(library)} if library else {})},
         )
         self.path = Path(self.line())
         self.reader = RingReader(self.path)
@@ -79,12 +89,29 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "rings"
 
 
-@pytest.fixture
-def writers() -> Iterator[list[Writer]]:
-    started: list[Writer] = []
+class Writers:
+    """Starts writers of one language, and ends them."""
+
+    def __init__(self, directory: Path, library: Path | None) -> None:
+        self._directory = directory
+        self._library = library
+        self._started: list[Writer] = []
+
+    def start(self, body: str, capacity: int) -> Writer:
+        self._started.append(Writer(self._directory, body, capacity, self._library))
+        return self._started[-1]
+
+    def stop(self) -> None:
+        for one in self._started:
+            one.stop()
+
+
+@pytest.fixture(params=["python", "c"])
+def writers(request: pytest.FixtureRequest, directory: Path) -> Iterator[Writers]:
+    library = request.getfixturevalue("plugin_library") if request.param == "c" else None
+    started = Writers(directory, library)
     yield started
-    for one in started:
-        one.stop()
+    started.stop()
 
 
 def is_whole(record: Record) -> bool:
@@ -97,12 +124,9 @@ def is_whole(record: Record) -> bool:
     )
 
 
-def test_writer_killed_while_writing_leaves_only_whole_records(
-    directory: Path, writers: list[Writer]
-) -> None:
+def test_writer_killed_while_writing_leaves_only_whole_records(writers: Writers) -> None:
     for _ in range(3):
-        writer = Writer(directory, FOREVER, 4096)
-        writers.append(writer)
+        writer = writers.start(FOREVER, 4096)
         time.sleep(0.1)
         assert writer.reader.writer_alive()
         writer.process.kill()
@@ -121,11 +145,8 @@ def test_writer_killed_while_writing_leaves_only_whole_records(
         assert numbers[-1] + 1 in (writer.reader.tail, writer.reader.tail - 1)
 
 
-def test_lapped_reader_counts_every_record_as_read_or_overwritten(
-    directory: Path, writers: list[Writer]
-) -> None:
-    writer = Writer(directory, FOREVER, 64)
-    writers.append(writer)
+def test_lapped_reader_counts_every_record_as_read_or_overwritten(writers: Writers) -> None:
+    writer = writers.start(FOREVER, 64)
     read = overwritten = torn = 0
     last = -1
     deadline_s = time.monotonic() + 1.0
@@ -145,11 +166,8 @@ def test_lapped_reader_counts_every_record_as_read_or_overwritten(
     assert read + overwritten + torn == writer.reader.tail
 
 
-def test_nothing_is_missed_by_a_reader_that_keeps_up(
-    directory: Path, writers: list[Writer]
-) -> None:
-    writer = Writer(directory, PACED, 4096)
-    writers.append(writer)
+def test_nothing_is_missed_by_a_reader_that_keeps_up(writers: Writers) -> None:
+    writer = writers.start(PACED, 4096)
     records: list[Record] = []
     while not writer.reader.closed_by_writer:
         records += writer.reader.poll().records
@@ -160,11 +178,8 @@ def test_nothing_is_missed_by_a_reader_that_keeps_up(
     assert not writer.reader.writer_alive()  # it said goodbye, though its process still runs
 
 
-def test_several_threads_write_one_ring_without_losing_a_record(
-    directory: Path, writers: list[Writer]
-) -> None:
-    writer = Writer(directory, THREADS, 32768)
-    writers.append(writer)
+def test_several_threads_write_one_ring_without_losing_a_record(writers: Writers) -> None:
+    writer = writers.start(THREADS, 32768)
     assert writer.line() == "done"
     records: list[Record] = []
     while (batch := writer.reader.poll()).records:
@@ -176,9 +191,8 @@ def test_several_threads_write_one_ring_without_losing_a_record(
     assert all(map(is_whole, records))
 
 
-def test_reader_can_go_on_where_another_one_stopped(directory: Path, writers: list[Writer]) -> None:
-    writer = Writer(directory, PACED, 4096)
-    writers.append(writer)
+def test_reader_can_go_on_where_another_one_stopped(writers: Writers) -> None:
+    writer = writers.start(PACED, 4096)
     assert writer.line() == "closed"
     writer.reader.poll(limit=1000)
     second = RingReader(writer.path)
@@ -187,9 +201,8 @@ def test_reader_can_go_on_where_another_one_stopped(directory: Path, writers: li
     second.close()
 
 
-def test_ring_file_is_private_to_its_user(directory: Path, writers: list[Writer]) -> None:
-    writer = Writer(directory, PACED, 64)
-    writers.append(writer)
+def test_ring_file_is_private_to_its_user(directory: Path, writers: Writers) -> None:
+    writer = writers.start(PACED, 64)
     assert writer.path.stat().st_mode & 0o777 == 0o600
     assert directory.stat().st_mode & 0o777 == 0o700
     assert writer.path.stat().st_size == at.file_bytes(64)

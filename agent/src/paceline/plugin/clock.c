@@ -3,7 +3,8 @@
 enum {
   // A stamp can only be this far in the future if an earlier one was that late or wrong.
   MAX_EARLY_NS = 10 * 1000 * 1000,
-  // So many in a row are no wrong stamps but another clock: the timer was set, or the first was bad.
+  // So many in a row are no wrong stamps but another clock: the timer was set, or the first was
+  // bad.
   STRANGERS_THAT_AGREE = 16,
 };
 static const int64_t MAX_LATE_NS = INT64_C(10) * 1000 * 1000 * 1000;

@@ -1,8 +1,8 @@
 // From a GPU's global timer to CLOCK_MONOTONIC, without CUDA.
 //
-// Nobody tells what the timer showed at a given instant. But a stamp reaches a callback after it was
-// taken, so `callback - stamp` is the difference of the two clocks plus a delay; the smallest of
-// many is the difference plus the smallest delay, a few microseconds. Only the last one to two
+// Nobody tells what the timer showed at a given instant. But a stamp reaches a callback after it
+// was taken, so `callback - stamp` is the difference of the two clocks plus a delay; the smallest
+// of many is the difference plus the smallest delay, a few microseconds. Only the last one to two
 // seconds count, because the oscillators drift by 10 to 100 ppm: mapped times are late by the
 // smallest delay, and off by up to what the GPU's clock drifts in two seconds. Durations on one GPU
 // are differences of stamps and need none of this.

@@ -55,8 +55,8 @@ struct comm *comm_of(const void *context) {
 
 // Pages are zero, and take no memory before they are used. The caller holds `rare`.
 static void *pages(size_t size) {
-  void *found = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *found =
+      mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return found == MAP_FAILED ? NULL : found;
 }
 
@@ -162,11 +162,11 @@ static int describe(struct comm *comm, struct ring *ring, uint32_t number) {
   if (arena.groups >= MAX_GROUPS) return -1;
   int group = (int)arena.groups++;
   quote(name, sizeof name, comm->name);
-  int length = snprintf(text, sizeof text,
-                        "{\"comm\":%d,\"hash\":\"%016llx\",\"name\":\"%s\",\"rank\":%d,"
-                        "\"nranks\":%d,\"nnodes\":%d}",
-                        group, (unsigned long long)comm->hash, name, comm->rank, comm->ranks,
-                        comm->nodes);
+  int length =
+      snprintf(text, sizeof text,
+               "{\"comm\":%d,\"hash\":\"%016llx\",\"name\":\"%s\",\"rank\":%d,"
+               "\"nranks\":%d,\"nnodes\":%d}",
+               group, (unsigned long long)comm->hash, name, comm->rank, comm->ranks, comm->nodes);
   ring_meta(ring, text, (size_t)length);
   atomic_store_explicit(&comm->described, (uint64_t)number << 32 | (uint32_t)group,
                         memory_order_release);

@@ -15,9 +15,9 @@
 #include "ring.h"
 
 enum {
-  MAX_COMMS = 4096,       // alive at once in one process
-  OPS = 256,              // of one communicator, issued and not released; then the oldest is given up
-  NEAR_PEERS = 256,       // peers whose counters need no memory of their own
+  MAX_COMMS = 4096,  // alive at once in one process
+  OPS = 256,         // of one communicator, issued and not released; then the oldest is given up
+  NEAR_PEERS = 256,  // peers whose counters need no memory of their own
   MAX_NAME_BYTES = 128,
 };
 
@@ -28,14 +28,14 @@ struct op {
   _Atomic uint64_t word;
   struct ring *ring;
   uint64_t order, issue_ns, payload_bytes, seq;
-  uint64_t first_stamp, last_stamp;      // of the GPU; 0: none yet
-  uint64_t started, stopped, stamped;    // channels, as bits; stamped: with a stop that can be right
+  uint64_t first_stamp, last_stamp;    // of the GPU; 0: none yet
+  uint64_t started, stopped, stamped;  // channels, as bits; stamped: with a stop that can be right
   int32_t peer;
   uint16_t group;
   uint8_t code;
-  uint8_t channels;                      // how many there will be; 0: nobody knows
-  int8_t entry;                          // slot in the in-flight table, -1 none
-  bool doubtful;                         // a stamp was missing or cannot be right
+  uint8_t channels;  // how many there will be; 0: nobody knows
+  int8_t entry;      // slot in the in-flight table, -1 none
+  bool doubtful;     // a stamp was missing or cannot be right
 };
 
 struct comm {
@@ -43,16 +43,16 @@ struct comm {
   uint32_t index;
   _Atomic uint64_t hash;
   _Atomic int rank, ranks, nodes, abi;
-  _Atomic bool kernels;          // NCCL reports channels on the GPU
-  _Atomic bool trusts_p2p;       // p2p.nChannels is set
+  _Atomic bool kernels;     // NCCL reports channels on the GPU
+  _Atomic bool trusts_p2p;  // p2p.nChannels is set
   struct gpu_clock *_Atomic clock;
   _Atomic uint64_t described;    // number of the ring that explains it << 32 | its group there
   _Atomic uint64_t collectives;  // sequence number of the next one
   _Atomic uint64_t orders;       // ops begun, of both kinds; op n lies at n mod OPS
   _Atomic uint32_t untabled;     // ops under way that found the in-flight table full
   _Atomic uint64_t untabled_from;
-  _Atomic uint32_t uncounted;    // ops under way of which nobody knows how many channels there are
-  _Atomic uint32_t stale_stamps; // in a row
+  _Atomic uint32_t uncounted;     // ops under way of which nobody knows how many channels there are
+  _Atomic uint32_t stale_stamps;  // in a row
   _Atomic uint32_t *_Atomic peers;  // p2p counters: peer * 2 + (1 for receive)
   uint32_t far_peers_room;
   _Atomic uint32_t *far_peers;

@@ -11,11 +11,16 @@ static const struct {
   const char *function;
   int op;
 } OPERATIONS[] = {
-    {"AllReduce", OP_ALL_REDUCE}, {"AllGather", OP_ALL_GATHER},
-    {"ReduceScatter", OP_REDUCE_SCATTER}, {"Broadcast", OP_BROADCAST},
-    {"Send", OP_SEND},            {"Recv", OP_RECV},
-    {"Reduce", OP_REDUCE},        {"AlltoAll", OP_ALL_TO_ALL},
-    {"Gather", OP_GATHER},        {"Scatter", OP_SCATTER},
+    {"AllReduce", OP_ALL_REDUCE},
+    {"AllGather", OP_ALL_GATHER},
+    {"ReduceScatter", OP_REDUCE_SCATTER},
+    {"Broadcast", OP_BROADCAST},
+    {"Send", OP_SEND},
+    {"Recv", OP_RECV},
+    {"Reduce", OP_REDUCE},
+    {"AlltoAll", OP_ALL_TO_ALL},
+    {"Gather", OP_GATHER},
+    {"Scatter", OP_SCATTER},
     {"AllGatherV", OP_ALL_GATHER},
 };
 

@@ -9,13 +9,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const RANK[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
-                                   NULL};
-static const char *const LOCAL_RANK[] = {"LOCAL_RANK", "SLURM_LOCALID",
-                                         "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", NULL};
-static const char *const WORLD_SIZE[] = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE",
-                                         "PMI_SIZE", NULL};
+// MPI's before Slurm's: what mpirun starts in an allocation inherits the variables of its daemon.
+static const char *const RANK[] = {
+    "RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID",
+    NULL};
+static const char *const LOCAL_RANK[] = {"LOCAL_RANK",
+                                         "OMPI_COMM_WORLD_LOCAL_RANK",
+                                         "MV2_COMM_WORLD_LOCAL_RANK",
+                                         "MPI_LOCALRANKID",
+                                         "SLURM_LOCALID",
+                                         NULL};
+static const char *const WORLD_SIZE[] = {
+    "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
+static const char *const LOCAL_WORLD_SIZE[] = {
+    "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",  "SLURM_NTASKS_PER_NODE",      NULL};
 static const char *const ATTEMPT[] = {"TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", NULL};
+static const char *const NODE[] = {"SLURMD_NODENAME", "NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME",
+                                   NULL};
+static const char *const IN_KUBERNETES = "KUBERNETES_SERVICE_HOST";
 static const char *const LEVELS[] = {"off", "steps", "collectives", "full"};
 
 static const char *text_of(const char *name, const char *otherwise) {
@@ -79,54 +91,119 @@ void copy_text(char *to, size_t size, const char *from) {
   to[length] = 0;
 }
 
-static bool is_no_id(const char *value) { return !is_given(value) || !strcmp(value, "none"); }
+static bool is_plain(char c, const char *more) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         (c && strchr(more, c));
+}
 
-static void job_name(char *to, size_t size) {
-  const char *name = getenv("PACELINE_JOB");
-  if (!is_given(name)) name = getenv("SLURM_JOB_NAME");
-  if (!is_given(name)) name = getenv("TORCHELASTIC_RUN_ID");
-  // torchrun says "none" when nobody gave it an id; a job that is called so keeps its name.
-  bool from_torchrun = !is_given(getenv("PACELINE_JOB")) && !is_given(getenv("SLURM_JOB_NAME"));
-  if (!is_given(name) || (from_torchrun && is_no_id(name))) name = "job";
+// Copy, with a - for every character that is neither a letter, a digit, nor one of `more`.
+static void copy_clean(char *to, size_t size, const char *from, const char *more) {
   size_t length = 0;
-  while (*name && length + 1 < size) {
-    size_t bytes = character_bytes(name);
-    bool plain = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
-                 (*name >= '0' && *name <= '9') || *name == '.' || *name == '_' || *name == '-';
-    to[length++] = plain ? *name : '-';
-    name += bytes;
+  while (*from && length + 1 < size) {
+    to[length++] = is_plain(*from, more) ? *from : '-';
+    from += character_bytes(from);
   }
   to[length] = 0;
 }
 
+static bool is_no_id(const char *value) { return !is_given(value) || !strcmp(value, "none"); }
+
+static void host_name(char *to, size_t size) {
+  to[0] = 0;
+  gethostname(to, size);
+  to[size - 1] = 0;
+}
+
+// Whether `text` ends with -`part`; it is cut off, unless nothing would be left.
+static bool cut_end(char *text, const char *part) {
+  size_t length = strlen(text), more = strlen(part);
+  if (length < more + 2 || strcmp(text + length - more, part) || text[length - more - 1] != '-') {
+    return false;
+  }
+  text[length - more - 1] = 0;
+  return true;
+}
+
+// A pod of Kubeflow's PyTorchJob or MPIJob: job, role, index.
+static bool cut_replica(char *pod) {
+  char *dash = strrchr(pod, '-');
+  if (!dash || !dash[1] || strspn(dash + 1, "0123456789") != strlen(dash + 1)) return false;
+  *dash = 0;
+  if (cut_end(pod, "master") || cut_end(pod, "worker") || cut_end(pod, "launcher")) return true;
+  *dash = '-';
+  return false;
+}
+
+// A pod of an indexed Job: job, index, and sometimes five random characters.
+static bool cut_completion(char *pod) {
+  const char *index = getenv("JOB_COMPLETION_INDEX");
+  if (!is_given(index)) return false;
+  if (cut_end(pod, index)) return true;
+  size_t length = strlen(pod);
+  if (length < 6 || pod[length - 6] != '-') return false;
+  if (strspn(pod + length - 5, "abcdefghijklmnopqrstuvwxyz0123456789") != 5) return false;
+  pod[length - 6] = 0;
+  return cut_end(pod, index);
+}
+
+// What the names of all pods of a job have in common; empty where that is not plain.
+static void kubernetes_job(char *to, size_t size) {
+  const char *pod = getenv("POD_NAME");
+  to[0] = 0;
+  if (!getenv(IN_KUBERNETES)) return;
+  if (is_given(pod)) {
+    snprintf(to, size, "%s", pod);
+  } else {
+    host_name(to, size);
+  }
+  if (!cut_replica(to) && !cut_completion(to)) to[0] = 0;
+}
+
+static void job_name(char *to, size_t size) {
+  char pod[300];
+  const char *name = getenv("PACELINE_JOB");
+  if (!is_given(name)) name = getenv("SLURM_JOB_NAME");
+  if (!is_given(name)) {
+    name = getenv("TORCHELASTIC_RUN_ID");
+    if (is_no_id(name)) {
+      kubernetes_job(pod, sizeof pod);
+      name = *pod ? pod : "job";
+    }
+  }
+  copy_clean(to, size, name, "._-");
+}
+
 // What all ranks of one launch share and no other launch has.
 static void run_id(char *to, size_t size) {
-  const char *const names[] = {"PACELINE_RUN_ID", "TORCHELASTIC_RUN_ID"};
-  for (size_t at = 0; at < 2; ++at) {
-    const char *value = getenv(names[at]);
-    if (is_no_id(value)) continue;
-    snprintf(to, size, "%s", value);
-    return;
+  char made[512];
+  const char *id = getenv("PACELINE_RUN_ID"), *slurm_job = getenv("SLURM_JOB_ID");
+  if (is_no_id(id)) id = getenv("TORCHELASTIC_RUN_ID");
+  if (is_no_id(id)) {
+    const char *address = text_of("MASTER_ADDR", "local"), *port = text_of("MASTER_PORT", "0");
+    int64_t world_size = first_number(WORLD_SIZE, 0);
+    bool several_nodes = world_size > 1 && first_number(LOCAL_WORLD_SIZE, 0) < world_size;
+    if (is_given(slurm_job)) {
+      snprintf(made, sizeof made, "slurm-%s.%s", slurm_job, text_of("SLURM_STEP_ID", "0"));
+    } else if (several_nodes && (is_given(getenv("GROUP_RANK")) || getenv(IN_KUBERNETES))) {
+      snprintf(made, sizeof made, "%s-%s", address, port);
+    } else {
+      // On one node all ranks have one parent, and a later launch has another.
+      snprintf(made, sizeof made, "%s-%s-%d", address, port, (int)getppid());
+    }
+    id = made;
   }
-  const char *slurm_job = getenv("SLURM_JOB_ID");
-  if (is_given(slurm_job)) {
-    snprintf(to, size, "slurm-%s.%s", slurm_job, text_of("SLURM_STEP_ID", "0"));
-    return;
-  }
-  // On one node all ranks have one parent, and a later launch has another.
-  snprintf(to, size, "%s-%s-%d", text_of("MASTER_ADDR", "local"), text_of("MASTER_PORT", "0"),
-           (int)getppid());
+  copy_clean(to, size, id, "._:@+=,~-");
 }
 
 static void node_name(char *to, size_t size) {
-  char host[256] = "";
-  const char *name = getenv("SLURMD_NODENAME");
-  if (!is_given(name)) name = getenv("NODE_NAME");
-  if (!is_given(name)) {
-    gethostname(host, sizeof host - 1);
-    name = host;
+  char host[256];
+  for (const char *const *name = NODE; *name; ++name) {
+    if (!is_given(getenv(*name))) continue;
+    copy_text(to, size, getenv(*name));
+    return;
   }
-  copy_text(to, size, name);
+  host_name(host, sizeof host);
+  copy_text(to, size, host);
 }
 
 static bool is_usable(const char *directory) {

@@ -179,8 +179,7 @@ uint32_t op_begin(struct comm *comm, struct ring *ring, const struct op_facts *f
   if (!facts->channels) atomic_fetch_add_explicit(&comm->uncounted, 1, memory_order_relaxed);
   struct ring_entry entry = entry_of(op);
   op->entry = (int8_t)ring_begin(ring, &entry);
-  if (op->entry < 0 &&
-      !atomic_fetch_add_explicit(&comm->untabled, 1, memory_order_relaxed)) {
+  if (op->entry < 0 && !atomic_fetch_add_explicit(&comm->untabled, 1, memory_order_relaxed)) {
     atomic_store_explicit(&comm->untabled_from, facts->order, memory_order_relaxed);
   }
   leave(op, generation);
@@ -205,8 +204,8 @@ static void settle_uncounted(struct comm *comm, uint64_t before_order, uint64_t 
   }
 }
 
-// NCCL up to 2.30 may read a stamp before the GPU has written it, and finds the one of 64 works ago.
-// That one began before the last work that is known to have stopped on this channel.
+// NCCL up to 2.30 may read a stamp before the GPU has written it, and finds the one of 64 works
+// ago. That one began before the last work that is known to have stopped on this channel.
 static bool is_leftover(struct comm *comm, unsigned channel, uint64_t stamp) {
   uint64_t done = atomic_load_explicit(&comm->done[channel], memory_order_relaxed);
   if (stamp + TOGETHER_NS >= done) {

@@ -45,8 +45,7 @@ static void open_communicator(void **context, int *mask, struct comm_facts *fact
   session_describe_nccl(&nccl);
   facts->kernels = nccl.kernels;
   // NCCL's own translation from a newer version to 4 leaves the number of channels unset.
-  facts->trusts_p2p =
-      facts->abi > 4 || (nccl.version && nccl.version < FIRST_WITH_SAFE_KERNELS);
+  facts->trusts_p2p = facts->abi > 4 || (nccl.version && nccl.version < FIRST_WITH_SAFE_KERNELS);
   facts->device = cuda_device();
   *context = comm_open(facts);
   int wanted = EVENT_COLL | EVENT_P2P;
@@ -64,17 +63,17 @@ static int open_v4(void **context, int *mask, const char *name, uint64_t hash, i
   return NCCL_SUCCESS;
 }
 
-#define OPEN_FROM_V5(abi_version)                                                                 \
-  static int open_v##abi_version(void **context, uint64_t id, int *mask, const char *name,        \
-                                 int nodes, int ranks, int rank, nccl_logger log) {               \
-    struct comm_facts facts = {.name = name,                                                      \
-                               .hash = id,                                                        \
-                               .rank = rank,                                                      \
-                               .ranks = ranks,                                                    \
-                               .nodes = nodes,                                                    \
-                               .abi = abi_version};                                               \
-    open_communicator(context, mask, &facts, __builtin_return_address(0), log);                   \
-    return NCCL_SUCCESS;                                                                          \
+#define OPEN_FROM_V5(abi_version)                                                          \
+  static int open_v##abi_version(void **context, uint64_t id, int *mask, const char *name, \
+                                 int nodes, int ranks, int rank, nccl_logger log) {        \
+    struct comm_facts facts = {.name = name,                                               \
+                               .hash = id,                                                 \
+                               .rank = rank,                                               \
+                               .ranks = ranks,                                             \
+                               .nodes = nodes,                                             \
+                               .abi = abi_version};                                        \
+    open_communicator(context, mask, &facts, __builtin_return_address(0), log);            \
+    return NCCL_SUCCESS;                                                                   \
   }
 OPEN_FROM_V5(5)
 OPEN_FROM_V5(6)
@@ -112,11 +111,11 @@ static int finalize(void *context) {
 }
 
 #define NAME "Paceline"
-PUBLIC const struct profiler_v4 ncclProfiler_v4 = {
-    NAME, open_v4, start_v4, stop, change, finalize, {NULL}};
-PUBLIC const struct profiler_v5 ncclProfiler_v5 = {
-    NAME, open_v5, start, stop, change, finalize, {NULL}};
-PUBLIC const struct profiler_v5 ncclProfiler_v6 = {
-    NAME, open_v6, start, stop, change, finalize, {NULL}};
-PUBLIC const struct profiler_v5 ncclProfiler_v7 = {
-    NAME, open_v7, start, stop, change, finalize, {NULL}};
+PUBLIC const struct profiler_v4 ncclProfiler_v4 = {NAME,   open_v4,  start_v4, stop,
+                                                   change, finalize, {NULL}};
+PUBLIC const struct profiler_v5 ncclProfiler_v5 = {NAME,   open_v5,  start, stop,
+                                                   change, finalize, {NULL}};
+PUBLIC const struct profiler_v5 ncclProfiler_v6 = {NAME,   open_v6,  start, stop,
+                                                   change, finalize, {NULL}};
+PUBLIC const struct profiler_v5 ncclProfiler_v7 = {NAME,   open_v7,  start, stop,
+                                                   change, finalize, {NULL}};

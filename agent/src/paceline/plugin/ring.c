@@ -138,10 +138,12 @@ bool ring_control(struct ring *ring, struct ring_control *control) {
   words[0] = atomic_load_explicit(word(ring, RING_CONTROL_OFFSET), memory_order_acquire);
   if (!words[0]) return false;
   for (size_t at = 1; at < 3; ++at) {
-    words[at] = atomic_load_explicit(word(ring, RING_CONTROL_OFFSET + at * 8), memory_order_relaxed);
+    words[at] =
+        atomic_load_explicit(word(ring, RING_CONTROL_OFFSET + at * 8), memory_order_relaxed);
   }
   uint64_t crc = atomic_load_explicit(word(ring, RING_CONTROL_CRC_OFFSET), memory_order_relaxed);
   if ((uint32_t)crc != crc32_of(words, sizeof words)) return false;
+  if ((uint32_t)words[2] > LEVEL_FULL) return false;  // of a newer sidecar
   _Static_assert(sizeof *control == sizeof words, "the control block has no holes");
   memcpy(control, words, sizeof words);
   return true;

@@ -143,8 +143,8 @@ static void write_info(struct ring *ring) {
     snprintf(version, sizeof version, "%s", abi >= 4 && abi <= 7 ? oldest[abi - 4] : "");
   }
   int length = snprintf(text, sizeof text,
-                        "{\"info\":{\"nccl\":\"%s\",\"plugin_abi\":%d,\"kernels\":\"%s\"}}", version,
-                        abi, session.facts.kernels ? "on" : "off");
+                        "{\"info\":{\"nccl\":\"%s\",\"plugin_abi\":%d,\"kernels\":\"%s\"}}",
+                        version, abi, session.facts.kernels ? "on" : "off");
   ring_meta(ring, text, (size_t)length);
 }
 

@@ -10,14 +10,14 @@
 // What did not go as it should. Counted here, and in the ring from RING_PLUGIN_COUNTERS_OFFSET on
 // (docs/ring.md); only ever added to. Nothing that happens often is counted here.
 enum counter {
-  COUNT_ERRORS,               // a ring that could not be made
-  COUNT_LOST_RECORDS,         // collectives that were not recorded: no ring, or no group number left
-  COUNT_LOST_TIMES,           // collectives whose device times were not plausible
-  COUNT_PARTIAL,              // collectives of which some channels were not seen
-  COUNT_STALE,                // events of something that is over
-  COUNT_FOREIGN,              // events whose parent is not of this communicator
-  COUNT_CONTENDED,            // events given up because another thread held their collective
-  COUNT_LOST_COMMUNICATORS,   // beyond what there is room for
+  COUNT_ERRORS,              // a ring that could not be made
+  COUNT_LOST_RECORDS,        // collectives that were not recorded: no ring, or no group number left
+  COUNT_LOST_TIMES,          // collectives whose device times were not plausible
+  COUNT_PARTIAL,             // collectives of which some channels were not seen
+  COUNT_STALE,               // events of something that is over
+  COUNT_FOREIGN,             // events whose parent is not of this communicator
+  COUNT_CONTENDED,           // events given up because another thread held their collective
+  COUNT_LOST_COMMUNICATORS,  // beyond what there is room for
   COUNTERS,
 };
 

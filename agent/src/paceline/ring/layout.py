@@ -60,6 +60,19 @@ APPLIED_STEP_OFFSET = 688
 CONTROL_REFUSED_OFFSET = 696
 """Control blocks that made no sense to the writer."""
 
+PLUGIN_COUNTERS_OFFSET = 704
+PLUGIN_COUNTERS = (
+    "errors",
+    "lost_records",
+    "lost_times",
+    "partial",
+    "stale",
+    "foreign",
+    "contended",
+    "lost_communicators",
+)
+"""What the NCCL plugin counts in its ring, a word each (docs/plugin.md); only ever added to."""
+
 INFLIGHT_SLOTS = 64
 INFLIGHT = struct.Struct("<QQQQIiHBBII")
 """commit (1 = pending, 0 = free), start_ns, payload_bytes, seq, step, peer, group, op, 0, flags,
