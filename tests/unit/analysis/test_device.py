@@ -40,8 +40,7 @@ def test_the_slow_rank_is_named_with_its_gpu_told_from_its_host(
     report = analysis.report()
     assert report.verdict == "straggler"
     assert [finding.ranks for finding in report.findings] == [[scenario.slow_rank]]
-    if device_steps:
-        assert report.findings[0].cause == cause
+    assert report.findings[0].cause == cause
 
 
 def test_self_time_wait_and_communication_sum_to_the_step_on_the_device() -> None:

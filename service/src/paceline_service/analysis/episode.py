@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paceline.vocabulary import EXCLUSIVE_PHASES
-from paceline_service.analysis.records import FloatArray, Int64Array
+from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.timeline import StepRow
 
 
@@ -23,6 +23,8 @@ class StepNote:
     last_count: Int64Array
     launch_lag_ns: FloatArray
     """From launch to start of the collectives on the device; NaN where that is not known."""
+    on_device: BoolArray
+    """Whether the phases are the device's; a host's phases hold its waits for its device."""
     scores: FloatArray
 
     def with_scores(self, scores: FloatArray) -> StepNote:
@@ -31,7 +33,11 @@ class StepNote:
 
 
 def make_note(
-    row: StepRow, blamed_ns: FloatArray, last_count: Int64Array, launch_lag_ns: FloatArray
+    row: StepRow,
+    blamed_ns: FloatArray,
+    last_count: Int64Array,
+    launch_lag_ns: FloatArray,
+    on_device: BoolArray,
 ) -> StepNote:
     """Return the note of a step; the scores follow."""
     return StepNote(
@@ -42,6 +48,7 @@ def make_note(
         blamed_ns=blamed_ns.sum(axis=1),
         last_count=last_count,
         launch_lag_ns=launch_lag_ns,
+        on_device=on_device,
         scores=np.full(len(row.self_ns), np.nan),
     )
 
@@ -81,6 +88,7 @@ class Episode:
     peer_self_ns: float = 0.0
     launch_lags_ns: list[float] = field(default_factory=list)
     """Of the newest steps, where known."""
+    on_device: bool = False
     recovery: float = 0.0
     recovering_since: int = -1
     pending: list[StepNote] = field(default_factory=list)
@@ -117,6 +125,7 @@ class Episode:
         self.phase_excess_ns += note.phase_self_ns[rank] - peer_phase
         self.phase_peer_ns += peer_phase
         self.self_ns += own_ns
+        self.on_device = bool(note.on_device[rank])
         if note.launch_lag_ns[rank] >= 0:
             self.launch_lags_ns = [*self.launch_lags_ns[-MAX_LAGS + 1 :], note.launch_lag_ns[rank]]
         self.peer_self_ns += float(np.median(note.self_ns[here]))

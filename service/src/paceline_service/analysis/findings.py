@@ -42,6 +42,8 @@ def finding_of(
     phase, cause, shares = _main_phase(total.phase_excess_ns, phases_known)
     if cause == "compute" and total.launched_late:
         cause = "host"
+    elif phase == "host" and not last.on_device and total.launched_late is False:
+        phase, cause = None, "compute"  # the host stood still because its device was busy
     return Finding(
         kind="straggler",
         ranks=[last.rank],
@@ -84,9 +86,9 @@ class _Totals:
         self.recoverable_ratio = recoverable_ns / duration_ns if duration_ns else 0.0
 
     @property
-    def launched_late(self) -> bool:
+    def launched_late(self) -> bool | None:
         """Whether the device stood idle until each launch: it waited for its host."""
-        return self.launch_lag_ns is not None and self.launch_lag_ns <= LAUNCHED_LATE_NS
+        return None if self.launch_lag_ns is None else self.launch_lag_ns <= LAUNCHED_LATE_NS
 
 
 def _main_phase(

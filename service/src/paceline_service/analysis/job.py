@@ -175,7 +175,8 @@ class JobAnalysis:
         self._peers.learn(matches, sizes)
         self._totals.add(row, table, matches, blame)
         self._tracker.update(
-            make_note(row, blame.blamed_ns, blame.last_count, lag_ns), self._peers.groups()
+            make_note(row, blame.blamed_ns, blame.last_count, lag_ns, on_device),
+            self._peers.groups(),
         )
         return row
 
