@@ -12,6 +12,7 @@ from enum import Enum
 from urllib.parse import urlsplit
 
 from paceline.errors import ConfigError
+from paceline.wire.settings import LaunchSettings, read_settings
 
 CONTENT_TYPE = "application/vnd.paceline.frames"
 TIMEOUT_S = 10.0
@@ -43,6 +44,8 @@ class Answer:
     retry_after_s: float = 0.0
     rejected: dict[int, str] = field(default_factory=dict)
     """By offset in the body: why a frame was not taken."""
+    settings: tuple[LaunchSettings, ...] = ()
+    """What the launches of these frames are to record from now on."""
 
 
 class Collector:
@@ -131,7 +134,11 @@ def _read_answer(status: int, retry_after: str | None, body: bytes) -> Answer:
         if not isinstance(content.get("accepted"), int):
             text = "it answers, but not as a Paceline collector: check the URL"
             return Answer(outcome=Outcome.MISCONFIGURED, text=text)
-        return Answer(outcome=Outcome.STORED, rejected=_rejected(content.get("rejected")))
+        return Answer(
+            outcome=Outcome.STORED,
+            rejected=_rejected(content.get("rejected")),
+            settings=tuple(read_settings(content.get("settings"))),
+        )
     if status in (400, 422):
         return Answer(outcome=Outcome.REFUSED, text=text)
     if status == 413:

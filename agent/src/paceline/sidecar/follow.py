@@ -11,6 +11,7 @@ from typing import Any
 from paceline.clock import ClockAnchor, clock_domain
 from paceline.ring import InFlight, RingIdentity, RingReader
 from paceline.ring import layout as at
+from paceline.ring.control import MAX_GENERATION, MAX_STEP
 from paceline.ring.rows import Rows
 from paceline.sidecar.device import Alone, Joined, counters_of
 from paceline.sidecar.ended import EndWatch
@@ -43,6 +44,9 @@ class Chunk:
     info: dict[str, str]
     ended: str = field(default="")
     telemetry: list[Sample] = field(default_factory=list)
+    control_generation: int = 0
+    """The setting that the writer follows, and the first step that it holds for."""
+    control_step: int = 0
     also: dict[str, int] = field(default_factory=dict)
     """How far a second ring of the process has been used up, by its incarnation."""
 
@@ -101,6 +105,11 @@ class Follower:
         """The facts that its writer told."""
         return self._info
 
+    @property
+    def control_generation(self) -> int:
+        """The setting that the writer was asked to follow last; 0: none."""
+        return self._reader.word(at.CONTROL_OFFSET)
+
     def poll(self, now_s: float) -> bool:
         """Read what is new.
 
@@ -153,6 +162,8 @@ class Follower:
             info["inflight_full"] = str(full)  # no record is lost: only its pending state unseen
         if self.telemetry.dropped:
             info["telemetry_dropped"] = str(self.telemetry.dropped)
+        if refused := self._reader.word(at.CONTROL_REFUSED_OFFSET):
+            info["control_refused"] = str(refused)
         return Chunk(
             identity=self._reader.identity,
             node=self._node,
@@ -166,6 +177,8 @@ class Follower:
             info=info,
             ended=self.ended,
             telemetry=self.telemetry.give(),
+            control_generation=min(self._reader.word(at.APPLIED_GENERATION_OFFSET), MAX_GENERATION),
+            control_step=min(self._reader.word(at.APPLIED_STEP_OFFSET), MAX_STEP),
             also=self._device.also(),
         )
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from paceline.errors import ConfigError, PacelineError
 from paceline.sidecar.collector import Collector, is_loopback
+from paceline.sidecar.control import Control
 from paceline.sidecar.event_log import EventLogSink
 from paceline.sidecar.locks import DirectoryLock
 from paceline.sidecar.node import Node
@@ -58,11 +59,12 @@ def run(options: Options, lock: DirectoryLock, environ: Mapping[str, str]) -> No
     """Follow the rings of ``options.runtime_dir`` until SIGTERM, SIGINT, or idleness."""
     stop = threading.Event()
     with _signals_set(stop), contextlib.ExitStack() as closing:
-        sink = _make_sink(options, environ)
-        closing.callback(sink.close)
         telemetry = Telemetry(options.telemetry.roots, options.telemetry.interval_s)
         closing.callback(telemetry.close)
-        node = Node(options.runtime_dir, sink, options.node, telemetry)
+        control = Control(telemetry)
+        sink = _make_sink(options, environ, control)
+        closing.callback(sink.close)
+        node = Node(options.runtime_dir, sink, options.node, telemetry, control)
         where = (options.url and "the collector") or f"event logs in {options.events_dir}"
         _log.info("serving %s for %s", options.runtime_dir, where)
         while True:
@@ -117,12 +119,12 @@ def _drain(drain_s: float, sink: Sink) -> None:
         _log.warning("ending with unsent frames; the next sidecar sends them from the spool")
 
 
-def _make_sink(options: Options, environ: Mapping[str, str]) -> Sink:
+def _make_sink(options: Options, environ: Mapping[str, str], control: Control) -> Sink:
     if options.events_dir is not None:
         return EventLogSink(options.events_dir)
     collector = Collector(options.url, _token_source(options.url, environ))
     spool = Spool(options.spool_dir, options.spool_bytes)
-    return CollectorSink(spool, Sender(spool, collector))
+    return CollectorSink(spool, Sender(spool, collector, control.take))
 
 
 def _token_source(url: str, environ: Mapping[str, str]) -> Callable[[], str]:

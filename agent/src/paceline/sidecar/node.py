@@ -10,6 +10,7 @@ from pathlib import Path
 from paceline.clock import mono_ns, wall_ns
 from paceline.errors import RingError
 from paceline.ring import RingReader
+from paceline.sidecar.control import Control
 from paceline.sidecar.discovery import Discovery
 from paceline.sidecar.follow import Follower
 from paceline.sidecar.pairs import PLUGIN, Pairs
@@ -25,9 +26,15 @@ class Node:
     """Follows every ring in ``directory`` and stores what they give in ``sink``."""
 
     def __init__(
-        self, directory: Path, sink: Sink, node: str, telemetry: Telemetry | None = None
+        self,
+        directory: Path,
+        sink: Sink,
+        node: str,
+        telemetry: Telemetry | None = None,
+        control: Control | None = None,
     ) -> None:
         self._sink = sink
+        self._control = control
         self._telemetry = telemetry
         self._node = node
         self._discovery = Discovery(directory)
@@ -59,6 +66,8 @@ class Node:
             self._sink.keep_only(followed | self._pairs.incarnations())
         for reader in self._pairs.alone(now_s):
             self._begin(reader)
+        if self._control is not None:
+            self._control.apply(self._followers)
         if self._telemetry is not None:
             self._telemetry.collect(self._followers, mono_ns())
         self._followers = [follower for follower in self._followers if self._serve(follower, now_s)]

@@ -57,6 +57,8 @@ def pack(chunk: Chunk, frame_seq: int, *, with_info: bool) -> tuple[bytes, int]:
         ended=chunk.ended,
         info=chunk.info if with_info else {},
         telemetry=[Sample(sample.time_ns, sample.values) for sample in chunk.telemetry],
+        control_generation=chunk.control_generation,
+        control_step=chunk.control_step,
     )
     return encode_frame(frame), refused
 

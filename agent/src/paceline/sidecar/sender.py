@@ -6,10 +6,12 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
 
 from paceline.sidecar.collector import Answer, Collector, Outcome
 from paceline.sidecar.segment import Entry
 from paceline.sidecar.spool import SendBatch, Spool
+from paceline.wire.settings import LaunchSettings
 
 _log = logging.getLogger("paceline.sidecar")
 MAX_BODY_BYTES = 4 << 20
@@ -32,10 +34,22 @@ def backoff_s(failures: int, random_ratio: float) -> float:
 
 
 class Sender:
-    """Sends what is in ``spool`` until stopped; nothing it meets ends it."""
+    """Sends what is in ``spool`` until stopped; nothing it meets ends it.
 
-    def __init__(self, spool: Spool, collector: Collector) -> None:
+    Args:
+        spool: what is to be sent.
+        collector: where to.
+        on_settings: takes the settings that come with an answer; called in the thread.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        collector: Collector,
+        on_settings: Callable[[Sequence[LaunchSettings]], None] = lambda told: None,
+    ) -> None:
         self._spool = spool
+        self._on_settings = on_settings
         self._collector = collector
         self._random = random.Random()
         self._wake = threading.Event()
@@ -100,6 +114,7 @@ class Sender:
                     answer.text or next(iter(answer.rejected.values()), ""),
                 )
             self._spool.acknowledge(batch, refused)
+            self._on_settings(answer.settings)
             self._tell_recovery()
             return
         self._spool.release()
