@@ -47,6 +47,7 @@ class Recorder:
         self.errors = 0
         self._thread: int | None = None
         self._rival: int | None = None
+        self._closed = False
         self.training_thread_id = 0
         """The system's number of the training thread; 0 until an optimizer stepped."""
 
@@ -103,6 +104,8 @@ class Recorder:
 
     def failed(self, error: Exception) -> None:
         """A hook failed: count it, tell it once, let training go on."""
+        if self._closed:
+            return  # a call was under way when the ring was closed
         self.errors += 1
         if self.errors == 1:
             log.warning(
@@ -126,6 +129,7 @@ class Recorder:
         self.guarded(self._flush_device)
         self.guarded(self.pending.close)
         self.guarded(lambda: self.writer.heartbeat(self.clock.step))
+        self._closed = True
         self.guarded(self.writer.close)
 
     def _flush_device(self) -> None:

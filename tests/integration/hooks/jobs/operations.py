@@ -44,8 +44,9 @@ def world_collectives(world: dist.ProcessGroup, rank: int) -> None:
     dist.all_gather_into_tensor(torch.empty(36), t)
     issued(world, "reduce_scatter", 48)
     dist.reduce_scatter_tensor(torch.empty(4), t)
-    issued(world, "reduce_scatter", 3 * 16)
-    dist.reduce_scatter(torch.empty(4), [torch.ones(4) for _ in range(3)])
+    if not torch.__version__.startswith(("2.4.", "2.5.")):  # Gloo could not do it then
+        issued(world, "reduce_scatter", 3 * 16)
+        dist.reduce_scatter(torch.empty(4), [torch.ones(4) for _ in range(3)])
     issued(world, "all_to_all", 48)
     dist.all_to_all_single(torch.empty(12), t)
     issued(world, "gather", 3 * 48, 0)
