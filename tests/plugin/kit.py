@@ -14,14 +14,12 @@ from typing import Any
 
 import pytest
 
+from paceline.plugin import command as compile_command
 from paceline.ring import RingReader
 from paceline.ring.layout import InFlight, Record, RingIdentity
 from paceline.vocabulary import Flag, Op
 from paceline_service.bench.plugin import build_host, find_compiler
-from tests.conftest import ROOT
 
-PLUGIN_SOURCES = ROOT / "agent/src/paceline/plugin"
-PLUGIN_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,nodelete", "-D_GNU_SOURCE")
 VARIANTS = {
     "plain": ("-O2",),
     "asan": ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
@@ -116,10 +114,10 @@ def built(variant: str = "plain") -> Built:
     flags = VARIANTS[variant]
     plugin = directory / "libnccl-profiler-paceline.so"
     subprocess.run(
-        [compiler, "-std=c11", "-g", *flags, *PLUGIN_FLAGS, "-o", str(plugin),
-         *map(str, sorted(PLUGIN_SOURCES.glob("*.c"))), "-ldl", "-lpthread"],
+        compile_command(compiler, plugin, ["-g", "-Werror", *flags]),
         check=True,
-    )  # fmt: skip
+        capture_output=True,
+    )
     host = build_host(directory / "ncclhost", compiler, flags)
     return Built(host=host, plugin=plugin, variant=variant)
 

@@ -41,7 +41,7 @@ def probe(version: str, runtime: Path, **env: str) -> tuple[dict[str, Any], str]
 def test_nccl_takes_the_newest_interface_that_both_know(tmp_path: Path, version: str) -> None:
     result, log = probe(version, tmp_path)
     abi = VERSIONS[version]
-    major, minor, patch = (int(part) for part in version.split("."))
+    major, minor, _patch = (int(part) for part in version.split("."))
     assert result["version"] // 10000 == major
     assert result["version"] // 100 % 100 == minor
     if abi == 0:
