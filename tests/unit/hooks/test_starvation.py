@@ -15,6 +15,7 @@ from paceline.clock import mono_ns
 from paceline.hooks.recorder import Recorder
 from paceline.hooks.starvation import (
     LOCKED_NS,
+    LOOK_EVERY_NS,
     NO_CORE,
     NO_LOCK,
     QUEUED_NS,
@@ -103,6 +104,12 @@ def test_below_level_full_nothing_is_measured(tmp_path: Path, level: str) -> Non
     made.close()
 
 
+def look_often(probe: LockProbe) -> None:
+    for _ in range(4):
+        probe.look()
+        time.sleep(LOOK_EVERY_NS / 1e9)
+
+
 def hold_the_lock(stopping: threading.Event) -> None:
     while not stopping.is_set():
         sum(range(3_000_000))  # a loop in C, which never gives the interpreter's lock away
@@ -113,7 +120,7 @@ def test_a_thread_that_holds_the_lock_is_seen_by_a_look(made: Recorder) -> None:
     probe = LockProbe(made)
     stopping = threading.Event()
     holder = threading.Thread(target=hold_the_lock, args=(stopping,))
-    poller = threading.Thread(target=lambda: [probe.look() for _ in range(10)])
+    poller = threading.Thread(target=look_often, args=(probe,))
     holder.start()
     poller.start()
     poller.join()  # the training thread neither runs nor stands in the run queue
@@ -129,7 +136,7 @@ def test_a_thread_that_holds_the_lock_is_seen_by_a_look(made: Recorder) -> None:
 def test_a_training_thread_that_holds_the_lock_itself_is_not_starved(made: Recorder) -> None:
     made.claim_training_thread()
     probe = LockProbe(made)
-    poller = threading.Thread(target=lambda: [probe.look() for _ in range(10)])
+    poller = threading.Thread(target=look_often, args=(probe,))
     poller.start()
     while poller.is_alive():
         sum(range(1_000_000))

@@ -10,6 +10,7 @@ from paceline.hooks.starvation import LockProbe
 
 PENDING_PERIOD_S = 0.1
 IDLE_PERIOD_S = 0.5
+LOOK_PERIOD_S = 0.25
 LONG_PENDING_NS = 500_000_000
 """Younger ones are left to the sweeps of the training thread, which date them better."""
 ANCHOR_PERIOD_NS = 10_000_000_000
@@ -41,10 +42,12 @@ class Poller:
             if not self._recorder.on:
                 break
             self._recorder.guarded(self._poll)
-            looks = self._probe.wanted
-            if looks:
+            period_s = IDLE_PERIOD_S
+            if self._probe.wanted:
                 self._recorder.guarded(self._probe.look)
-            period_s = PENDING_PERIOD_S if looks or self._is_pending() else IDLE_PERIOD_S
+                period_s = LOOK_PERIOD_S
+            if self._is_pending():
+                period_s = PENDING_PERIOD_S
         self._probe.close()
         self._recorder.guarded(self._poll_device)
 

@@ -20,6 +20,8 @@ QUEUED_NS = 1_000_000
 """Less time in the run queue between two boundaries is the scheduler's ordinary work."""
 LOCKED_NS = 5_000_000
 """After so long a Python thread must give the lock away (``sys.getswitchinterval``)."""
+LOOK_EVERY_NS = 200_000_000
+"""A look costs some 60 us of the poller's time."""
 LOOK_NS = 1_000_000
 """How long a look at the lock sleeps; what it is late beyond that, it could not run."""
 NO_CORE = 1
@@ -119,6 +121,7 @@ class LockProbe:
         self._recorder = recorder
         self._mine: ThreadTimes | None = None
         self._training: ThreadTimes | None = None
+        self._looked_ns = 0
 
     @property
     def wanted(self) -> bool:
@@ -127,7 +130,10 @@ class LockProbe:
 
     def look(self) -> None:
         """Sleep a moment, and record by how much the wake-up was late for want of the lock."""
-        recorder = self._recorder
+        recorder, start_ns = self._recorder, mono_ns()
+        if start_ns - self._looked_ns < LOOK_EVERY_NS:
+            return
+        self._looked_ns = start_ns
         if self._mine is None:
             self._mine = ThreadTimes(get_native_id())
         if self._training is None or self._training.native_id != recorder.training_thread_id:
