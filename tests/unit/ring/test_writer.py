@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,13 @@ def test_directory_that_cannot_be_made_is_refused_with_what_to_set(tmp_path: Pat
 
 def test_name_of_a_ring_is_never_a_path() -> None:
     assert "/" not in ring_name(identity(job="../../etc/passwd"))
+
+
+@pytest.mark.parametrize("field", ["job", "run_id", "node"])
+def test_an_identity_that_cannot_be_written_leaves_no_file(tmp_path: Path, field: str) -> None:
+    with pytest.raises(RingError):
+        RingWriter(tmp_path, replace(identity(), **{field: "odd\udcff"}))  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_full_directory_is_an_error_and_no_bus_error(tmp_path: Path) -> None:
