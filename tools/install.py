@@ -27,6 +27,7 @@ INPUTS = (
     "agent/pyproject.toml",
     "agent/hatch_build.py",
     "agent/paceline_inject.pth",
+    "agent/src/paceline/plugin/compile.py",
     "service/pyproject.toml",
     "dashboards/pyproject.toml",
     "constraints.txt",
@@ -52,7 +53,9 @@ class SetupError(Exception):
 def fingerprint() -> str:
     """Return a hash of all that decides what `.venv` holds, its place and its Python included."""
     digest = hashlib.sha256(f"{ROOT}\n{venv_home()}\n".encode())
-    for name in INPUTS:
+    # What the installation compiles decides too: an older library would not be used.
+    compiled = sorted((ROOT / "agent/src/paceline/plugin").glob("*.[ch]"))
+    for name in (*INPUTS, *(str(path.relative_to(ROOT)) for path in compiled)):
         digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     return digest.hexdigest()
 

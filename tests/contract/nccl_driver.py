@@ -89,9 +89,10 @@ _copies = itertools.count()
 class Nccl:
     """One process's NCCL of one ABI, with a copy of the plugin of its own: its state is fresh."""
 
-    def __init__(self, library: Path, directory: Path, abi: int = 5) -> None:
-        copy = directory / f"plugin-{next(_copies)}.so"
-        shutil.copy(library, copy)
+    def __init__(self, library: Path, directory: Path, abi: int = 5, *, fresh: bool = True) -> None:
+        copy = directory / f"plugin-{next(_copies)}.so" if fresh else library
+        if fresh:
+            shutil.copy(library, copy)
         self.abi = abi
         self.rings = directory / "rings"
         self.library = declare(c.CDLL(str(copy)))

@@ -162,6 +162,7 @@ class Agent:
     def _new_ring(self, rank: int, world_size: int) -> Any:
         from paceline.clock import boot_id, time_namespace
         from paceline.hooks.facts import process_facts
+        from paceline.plugin import identify
         from paceline.ring.writer import RingWriter, new_identity
         from paceline.settings import RUN_MARK
 
@@ -179,6 +180,7 @@ class Agent:
             producer="hooks",
         )
         writer = RingWriter(settings.runtime_dir, identity)
+        identify(identity, settings.runtime_dir)
         if os.environ.get("PACELINE_INJECT") == "1":
             with contextlib.suppress(OSError, ValueError):  # only a sign for `paceline run`
                 (settings.runtime_dir / f"{RUN_MARK}{settings.run_id}").touch(mode=0o600)

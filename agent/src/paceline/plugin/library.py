@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 from paceline.errors import PacelineError
 from paceline.hooks.native.cache import cache_dir, why_not_safe
 from paceline.plugin import compile as compiling
+from paceline.ring.layout import RingIdentity
 
+log = logging.getLogger(__name__)
 PLUGIN_ENV = "NCCL_PROFILER_PLUGIN"
 
 
@@ -37,10 +40,36 @@ def load() -> ctypes.CDLL | None:
 
     The functions are described in docs/plugin.md. Loading it again gives the same library.
     """
+    if not os.environ.get(PLUGIN_ENV):
+        return None  # the usual case, without a look at any file
     path = library_path()
     if path is None or not is_chosen(path, os.environ):
         return None
     return declare(ctypes.CDLL(str(path)))
+
+
+def identify(identity: RingIdentity, runtime_dir: Path) -> None:
+    """Tell the plugin of this process, where there is one, whose ring it is to write.
+
+    The hooks know the rank from torch and the job from its code; the plugin alone would have to
+    believe the environment, and the sidecar joins only rings of one identity.
+    """
+    try:
+        library = load()
+    except OSError as error:
+        log.warning("the NCCL plugin cannot be told who this is: %s", error)
+        return
+    if library is not None:
+        library.paceline_identify(
+            identity.job.encode(errors="replace"),
+            identity.run_id.encode(errors="replace"),
+            identity.attempt,
+            identity.rank,
+            identity.local_rank,
+            identity.world_size,
+            identity.node.encode(errors="replace"),
+            os.fsencode(runtime_dir),
+        )
 
 
 def is_chosen(path: Path, env: Mapping[str, str]) -> bool:
