@@ -82,6 +82,11 @@ class Got:
         newest = max(self.frames.items(), default=None, key=lambda item: item[0][1])
         return dict(newest[1].dropped) if newest else {}
 
+    def facts(self) -> dict[str, str]:
+        """What the frames told of the process, newest last."""
+        frames = sorted(self.frames.items(), key=lambda item: item[0][1])
+        return {key: value for _, frame in frames for key, value in frame.info.items()}
+
 
 class FakeCollector:
     """Listens on a port of its own; ``answer`` may replace what it says to a POST."""

@@ -213,8 +213,7 @@ class Joiner:
             if end == len(stretch.raw):
                 self._queue.popleft()
         self.more = bool(self._queue) and wanted <= 0
-        for comm in self.book.comms.values():
-            self.strays.let_go(comm, now_s, final=final)
+        self.strays.let_go(now_s, final=final)
         ready.append(self.foreign.give(final=final))
         return b"".join(ready)
 
@@ -282,12 +281,13 @@ class Joiner:
 
     def _place_unproven(self, now_s: float) -> None:
         for comm in self.book.comms.values():
-            if comm.group >= 0 and not comm.waiting:
-                continue
-            for event in [one for one in comm.waiting if not one.tried and one.seen_s < now_s]:
-                event.tried = True
-                if self._place(event, comm):
-                    comm.waiting.remove(event)
+            tried, comm.waiting = comm.waiting, []
+            for event in tried:
+                if not event.tried and event.seen_s < now_s:
+                    event.tried = True
+                    if self._place(event, comm):
+                        continue
+                comm.wait(event)
 
     def _join_batches(self) -> None:
         for group in self.book.groups.values():

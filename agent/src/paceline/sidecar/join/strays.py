@@ -7,8 +7,8 @@ from paceline.sidecar.join.facts import Communicator, Event
 from paceline.sidecar.join.foreign import Foreign
 
 EVENT_WAIT_S = 15.0
-MAX_EVENTS = 2048
-"""Of one communicator; beyond it the oldest are let go."""
+MAX_EVENTS = 16384
+"""Beyond it the oldest of the communicator that has most are let go."""
 
 
 class Strays:
@@ -30,15 +30,20 @@ class Strays:
         self._book = book
         self._foreign = foreign
 
-    def let_go(self, comm: Communicator, now_s: float, *, final: bool) -> None:
-        """Judge the events of ``comm`` that have waited for long enough."""
-        while comm.waiting and (
-            final
-            or comm.foreign
-            or now_s - comm.waiting[0].seen_s > EVENT_WAIT_S
-            or len(comm.waiting) > MAX_EVENTS
-        ):
-            self._judge(comm.waiting.pop(0), comm)
+    def let_go(self, now_s: float, *, final: bool) -> None:
+        """Judge the events that have waited for long enough, or are too many."""
+        comms = self._book.comms.values()
+        excess = sum(len(comm.waiting) for comm in comms) - MAX_EVENTS
+        for comm in sorted(comms, key=lambda comm: -len(comm.waiting)) if excess > 0 else comms:
+            over = 0
+            for event in comm.waiting:
+                late = final or comm.foreign or now_s - event.seen_s > EVENT_WAIT_S
+                if not late and over >= excess:
+                    break
+                over += 1
+                self._judge(event, comm)
+            del comm.waiting[:over]
+            excess -= over
 
     def count_unjoined(self, comm: Communicator) -> None:
         """Count an event whose call is known and went without it."""
