@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -247,3 +249,38 @@ def test_second_sidecar_for_the_same_directory_leaves(processes: Processes) -> N
 def test_sidecar_without_a_goal_says_what_to_set(processes: Processes) -> None:
     assert processes.sidecar().wait(10) == 2
     assert "PACELINE_URL" in processes.log.read_text()
+
+
+def test_sidecar_whose_starter_and_collector_are_gone_ends_and_leaves_its_spool(
+    processes: Processes,
+) -> None:
+    unreachable = FakeCollector()
+    unreachable.close()
+    code = (
+        "import sys, paceline.sidecar.main as m; m.ORPHAN_DRAIN_S = 0.5; sys.exit(m.main(["
+        f"'--runtime-dir', {str(processes.runtime_dir)!r}, '--url', {unreachable.url!r},"
+        "'--exit-when-idle', '--interval-s', '0.05']))"
+    )
+    starter = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess, sys, time\n"
+         f"child = subprocess.Popen([sys.executable, '-c', {code!r}], stderr=subprocess.DEVNULL)\n"
+         "print(child.pid, flush=True)\ntime.sleep(60)"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert starter.stdout is not None
+    sidecar = int(starter.stdout.readline())
+    assert processes.writer(total=50).wait(10) == 0
+    wait_until(lambda: not list(processes.runtime_dir.glob("*.ring")))
+    starter.kill()
+    starter.wait()
+    starter.stdout.close()
+    wait_until(lambda: not has_process(sidecar))
+    assert list((processes.runtime_dir / "spool").glob("*.seg"))
+
+
+def has_process(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paceline.clock import mono_ns, take_anchor, wall_ns
-from paceline.errors import RingError
+from paceline.errors import ConfigError, RingError
 from paceline.ring import layout as at
 from paceline.ring.layout import RingIdentity
+from paceline.ring.private import check_private
 
 _WORD = 8
 
@@ -211,7 +212,10 @@ def _create(
     unfinished = path.with_suffix(f".{secrets.token_hex(4)}.tmp")
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_private(directory)
         file = open(unfinished, "x+b", opener=_private)  # noqa: SIM115  it carries the lock
+    except ConfigError as error:
+        raise RingError(str(error)) from error
     except OSError as error:
         raise RingError(
             f"cannot make a ring in {directory}: {error}; set PACELINE_RUNTIME_DIR to a "

@@ -213,7 +213,8 @@ class Follower:
             self._meta_corrupt += not self._device.learn(entry)
             return
         if "group" not in entry:
-            for key, value in entry.items():
+            facts = entry.get("info")
+            for key, value in (facts if isinstance(facts, dict) else entry).items():
                 if len(self._info) < _MAX_FACTS and isinstance(value, (str, int, float)):
                     self._info[str(key)[:64]] = str(value)[:256]
             return

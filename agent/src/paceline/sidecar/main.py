@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from paceline.errors import ConfigError, PacelineError
+from paceline.ring.private import check_private
 from paceline.sidecar.collector import Collector, is_loopback
 from paceline.sidecar.control import Control
 from paceline.sidecar.event_log import EventLogSink
@@ -29,7 +30,10 @@ _log = logging.getLogger("paceline.sidecar")
 LOCK_NAME = "sidecar.lock"
 IDLE_GRACE_S = 1.0
 """How long no ring may be there before the last rank counts as the last."""
+ORPHAN_DRAIN_S = 30.0
+"""How long a sidecar whose job and starter are gone waits for a collector that may be gone too."""
 _DRAIN_INTERVAL_S = 0.05
+_LEFT_IN_SPOOL = "ending with unsent frames; the next sidecar sends them from the spool"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = read_options(sys.argv[1:] if argv is None else argv, os.environ)
         options.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_private(options.runtime_dir)
         lock = DirectoryLock(options.runtime_dir / LOCK_NAME)
         if not lock.take():
             _log.warning("another sidecar serves %s already", options.runtime_dir)
@@ -88,14 +93,18 @@ def _follow(options: Options, node: Node, sink: Sink, stop: threading.Event) -> 
     while not stop.is_set():
         now_s = time.monotonic()
         node.round(now_s)
-        if node.rings_followed or not sink.drained():
+        drained = sink.drained()
+        orphaned = options.exit_when_idle and os.getppid() != parent
+        if node.rings_followed or not (drained or orphaned):
             busy_until_s = now_s
         # Without the process that started it, nobody will bring the first ring.
         awaited = not node.job_seen and os.getppid() == parent
         if options.job_holds_stdin:
             awaited = not _stdin_ended()
         may_end = (options.exit_when_idle and not awaited) or options.drain
-        if may_end and now_s - busy_until_s >= IDLE_GRACE_S:
+        if may_end and now_s - busy_until_s >= (IDLE_GRACE_S if drained else ORPHAN_DRAIN_S):
+            if not drained:
+                _log.warning(_LEFT_IN_SPOOL)
             return False
         stop.wait(options.interval_s)
     return True
@@ -116,7 +125,7 @@ def _drain(drain_s: float, sink: Sink) -> None:
     while not sink.drained() and time.monotonic() < deadline_s:
         time.sleep(_DRAIN_INTERVAL_S)
     if not sink.drained():
-        _log.warning("ending with unsent frames; the next sidecar sends them from the spool")
+        _log.warning(_LEFT_IN_SPOOL)
 
 
 def _make_sink(options: Options, environ: Mapping[str, str], control: Control) -> Sink:
