@@ -21,6 +21,7 @@ ROUTES = {
     "/v1/jobs/{job}/events": "get",
     "/v1/jobs/{job}/incidents": "get",
     "/v1/jobs/{job}/event-log": "get",
+    "/v1/jobs/{job}/settings": "get",
     "/healthz": "get",
     "/readyz": "get",
     "/metrics": "get",
@@ -83,6 +84,19 @@ def test_posting_frames_needs_a_token_and_tells_its_limits(document: dict[str, A
     operation = document["paths"]["/v1/frames"]["post"]
     assert operation["security"] == [{"token": []}]
     assert {"400", "401", "403", "413", "429", "503"} <= set(operation["responses"])
+
+
+def test_changing_settings_needs_a_token_and_takes_nothing_unknown(
+    document: dict[str, Any],
+) -> None:
+    operation = document["paths"]["/v1/jobs/{job}/settings"]["put"]
+    assert operation["security"] == [{"token": []}]
+    body = operation["requestBody"]["content"]["application/json"]["schema"]
+    name = body["$ref"].rpartition("/")[2]
+    schema = document["components"]["schemas"][name]
+    assert set(schema["properties"]) == {"level", "stride", "enabled", "telemetry_interval_s"}
+    assert schema["additionalProperties"] is False
+    assert not schema.get("required")
 
 
 def nodes(value: Any) -> Any:

@@ -336,7 +336,7 @@ def test_kernel_that_begins_while_nccl_still_reports_it_keeps_its_times(nccl5: N
     nccl5.channel_stops(nccl5.channel_starts(context, handle, 0, launched))
     record = nccl5.records()[1]
     assert record.flags == Flag.GPU_TIME
-    assert record.issue_ns <= record.start_ns
+    assert record.start_ns <= record.issue_ns  # what joins it with the hooks is the host's own time
 
 
 def test_collective_of_the_copy_engines_has_no_time_on_the_gpu(nccl: Nccl) -> None:

@@ -8,12 +8,12 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
-#ifndef PACELINE_SOURCES
-#define PACELINE_SOURCES "unknown"
+#ifndef PLUGIN_SOURCES
+#define PLUGIN_SOURCES "unknown"
 #endif
 
 // Found in the file by paceline.plugin, which uses no library of other sources than its own.
-PUBLIC const char paceline_sources[] = "paceline-sources:" PACELINE_SOURCES;
+PUBLIC const char paceline_sources[] = "paceline-sources:" PLUGIN_SOURCES;
 
 PUBLIC int paceline_identify(const char *job, const char *run_id, uint32_t attempt, int32_t rank,
                              int32_t local_rank, uint32_t world_size, const char *node,

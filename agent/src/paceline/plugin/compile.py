@@ -65,7 +65,7 @@ def is_supported() -> bool:
 
 def command(compile_with: str, output: Path, more_flags: Sequence[str] = ()) -> list[str]:
     """Return the command that compiles the library into ``output``."""
-    mark = f'-DPACELINE_SOURCES="{source_hash()}"'
+    mark = f'-DPLUGIN_SOURCES="{source_hash()}"'
     files = [str(path) for path in sources()]
     flags = [*FLAGS, mark, *more_flags, *LINK_FLAGS]
     return [compile_with, *flags, *files, "-o", str(output), *LIBRARIES]

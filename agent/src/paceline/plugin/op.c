@@ -82,7 +82,6 @@ static void write_record(struct comm *comm, const struct op *op, uint32_t flags)
       if (op->last_stamp && !(flags & FLAG_NOT_WAITED)) {
         record.end_ns = clock_map(comm->clock, op->last_stamp);
       }
-      if (start_ns < record.issue_ns) record.issue_ns = start_ns;
     }
   }
   if (!(record.flags & FLAG_GPU_TIME)) {
