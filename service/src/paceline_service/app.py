@@ -17,6 +17,7 @@ from paceline_service.access.middleware import (
     SecurityHeadersMiddleware,
 )
 from paceline_service.collector import Collector
+from paceline_service.control.endpoints import control_router
 from paceline_service.errors import install_error_handlers
 from paceline_service.incidents.endpoints import incidents_router
 from paceline_service.ingest.columns import decode_records
@@ -25,6 +26,7 @@ from paceline_service.jobs.endpoints import jobs_router
 from paceline_service.openapi import openapi_document
 from paceline_service.operations import operations_router
 from paceline_service.settings import CollectorSettings
+from paceline_service.store.frames import AttemptRef
 
 WEB = Path(paceline_service.__file__).parent / "web"
 
@@ -48,17 +50,21 @@ def create_app(settings: CollectorSettings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.collector = collector
-    frames = FramesEndpoint(collector.guard, collector.commits, settings)
+    frames = FramesEndpoint(collector.guard, collector.commits, settings, collector.control.told)
     # The hot route stays a plain Starlette route: FastAPI's handling would halve its rate.
     app.router.routes.append(Route("/v1/frames", frames.post, methods=["POST"], name="frames"))
 
     async def attempt_id(job: str, ordinal: int | None) -> int:
         return (await collector.jobs.resolve(job, ordinal)).ref.id
 
+    async def attempt_ref(job: str, ordinal: int | None) -> AttemptRef:
+        return (await collector.jobs.resolve(job, ordinal)).ref
+
     app.include_router(
         jobs_router(collector.jobs, collector.guard, collector.source, decode_records)
     )
     app.include_router(incidents_router(collector.database, collector.guard, attempt_id))
+    app.include_router(control_router(collector.control, collector.guard, attempt_ref))
     app.include_router(operations_router(collector, lambda: openapi_document(app), WEB))
     app.mount("/static", StaticFiles(directory=WEB / "static", check_dir=False), name="static")
     install_error_handlers(app)

@@ -38,7 +38,7 @@ class FramesAnswer(TypedDict):
     accepted: int
     duplicate: int
     rejected: list[Json]
-    settings: Json
+    settings: list[Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

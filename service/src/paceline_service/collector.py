@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from paceline_service.access.first_token import ensure_token
 from paceline_service.access.guard import Guard
 from paceline_service.access.repository import TokenRepository
+from paceline_service.control.service import ControlService
 from paceline_service.incidents.service import sync_incidents
 from paceline_service.ingest.columns import decode_records
 from paceline_service.ingest.commit import GroupCommit
@@ -46,6 +47,7 @@ class Collector:
     persister: Persister
     housekeeping: Housekeeping
     jobs: JobService
+    control: ControlService
     token_file: Path | None = None
     rebuild: asyncio.Task[None] | None = field(default=None)
 
@@ -74,9 +76,19 @@ class Collector:
             persister.put(update)
 
         engine = Engine(settings, source, decode_records, publish, board.forget)
+        control = ControlService(database)
+
+        def committed(frames: list[CommittedFrame]) -> None:
+            control.note(frames)
+            engine.put(frames)
+
+        def forget() -> None:
+            commits.registry.forget_unused(settings.live_window_s)
+            control.forget_unused(settings.live_window_s)
+
         commits = GroupCommit(
             database,
-            engine.put,
+            committed,
             queue_bytes=settings.queue_bytes,
             analysis_has_room=lambda: engine.has_room,
         )
@@ -84,12 +96,12 @@ class Collector:
             database,
             raw_retention_bytes=settings.raw_retention_bytes,
             on_deleted=commits.registry.forget_before,
-            on_pass=lambda: commits.registry.forget_unused(settings.live_window_s),
+            on_pass=forget,
         )
         jobs = JobService(database, board, engine, rebuild_window_s=settings.rebuild_window_s)
         return cls(
             settings, database, guard, tokens, board, engine, source, commits, persister,
-            housekeeping, jobs,
+            housekeeping, jobs, control,
         )  # fmt: skip
 
     async def start(self) -> None:
@@ -104,6 +116,7 @@ class Collector:
         await migrate(self.database)
         self.token_file = await ensure_token(self.tokens, self.settings)
         self.engine.start()
+        await self.control.start()
         await self.commits.start()
         self.persister.start()
         await self.housekeeping.start()
@@ -116,6 +129,7 @@ class Collector:
             self.rebuild.cancel()
             await asyncio.gather(self.rebuild, return_exceptions=True)
         await self.commits.stop()
+        await self.control.stop()
         await self.engine.stop()
         await self.persister.stop()
         await self.housekeeping.stop()

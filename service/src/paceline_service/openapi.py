@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from paceline.settings import LEVELS
 from paceline.wire.codec import CONTENT_TYPE
 from paceline_service.errors import PROBLEM_MEDIA_TYPE, Problem
 
@@ -15,6 +16,23 @@ _REJECTED = {
     "required": ["offset", "reason"],
     "properties": {"offset": {"type": "integer"}, "reason": {"type": "string"}},
 }
+_SETTINGS = {
+    "type": "object",
+    "required": [
+        "job", "run_id", "attempt", "generation", "effective_step", "level", "stride",
+        "telemetry_interval_s",
+    ],
+    "properties": {
+        "job": {"type": "string"},
+        "run_id": {"type": "string"},
+        "attempt": {"type": "integer", "minimum": 0},
+        "generation": {"type": "integer", "minimum": 1},
+        "effective_step": {"type": "integer", "minimum": 0},
+        "level": {"type": "string", "enum": list(LEVELS)},
+        "stride": {"type": "integer", "minimum": 1},
+        "telemetry_interval_s": {"type": ["number", "null"]},
+    },
+}  # fmt: skip
 _ANSWER = {
     "type": "object",
     "required": ["accepted", "duplicate", "rejected", "settings"],
@@ -23,8 +41,10 @@ _ANSWER = {
         "duplicate": {"type": "integer", "minimum": 0},
         "rejected": {"type": "array", "items": _REJECTED},
         "settings": {
-            "type": "object",
-            "properties": {"level": {"type": "string"}, "stride": {"type": "integer"}},
+            "type": "array",
+            "description": "What launches of the body are to record from a step on "
+            "(docs/control.md); empty where nobody asked for anything.",
+            "items": _SETTINGS,
         },
     },
 }
@@ -57,8 +77,8 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     document["paths"]["/v1/frames"] = {"post": _frames_operation()}
     for path, operations in document["paths"].items():
         if path.startswith("/v1/jobs") or path == "/metrics":
-            for operation in operations.values():
-                operation["security"] = [{}, {"token": []}]
+            for method, operation in operations.items():
+                operation["security"] = [{"token": []}] if method == "put" else [{}, {"token": []}]
     app.openapi_schema = document
     return document
 

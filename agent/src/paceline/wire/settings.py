@@ -8,7 +8,9 @@ import msgspec
 
 MAX_SETTINGS = 1024
 """Of one answer; a node that serves more launches at once there is not."""
+MIN_TELEMETRY_INTERVAL_S = 0.1
 MAX_TELEMETRY_INTERVAL_S = 60.0
+"""What a sidecar can do; 0 is off."""
 
 
 class LaunchSettings(msgspec.Struct, frozen=True, kw_only=True):

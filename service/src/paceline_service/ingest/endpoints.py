@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from paceline.wire.frames import Frame
+from paceline.wire.settings import LaunchSettings
 from paceline_service.access.guard import Guard
 from paceline_service.errors import (
     BodyTooLargeError,
@@ -21,15 +24,22 @@ from paceline_service.settings import CollectorSettings
 INLINE_BYTES = 64 << 10
 """Bodies up to here are decoded on the event loop: a thread would cost more than it frees."""
 MAX_REJECTED_SHOWN = 100
-CAPTURE_SETTINGS = {"level": "full", "stride": 1}
-"""What agents are told to do; live settings come later."""
+ToldSettings = Callable[[Iterable[Frame]], list[LaunchSettings]]
+"""Returns what the launches of some frames are to record; asked for every request."""
 
 
 class FramesEndpoint:
     """Takes frames, and answers when they are durable."""
 
-    def __init__(self, guard: Guard, commits: GroupCommit, settings: CollectorSettings) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        commits: GroupCommit,
+        settings: CollectorSettings,
+        told: ToldSettings,
+    ) -> None:
         self._guard = guard
+        self._told = told
         self._commits = commits
         self._settings = settings
 
@@ -65,7 +75,7 @@ class FramesEndpoint:
                 {"offset": item.offset, "reason": item.reason}
                 for item in rejected[:MAX_REJECTED_SHOWN]
             ],
-            "settings": CAPTURE_SETTINGS,
+            "settings": self._told(item.frame for item in decoded.frames),
         }
         return Response(msgspec.json.encode(answer), media_type="application/json")
 

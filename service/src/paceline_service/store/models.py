@@ -165,6 +165,31 @@ class Token(Base):
     created_wall_ns: Mapped[int] = mapped_column(BigInteger)
 
 
+class JobSetting(Base):
+    """What somebody asked a job to record; it stays for later launches."""
+
+    __tablename__ = "job_settings"
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    generation: Mapped[int] = mapped_column(BigInteger)
+    level: Mapped[str] = mapped_column(String(16))
+    stride: Mapped[int] = mapped_column(Integer)
+    enabled: Mapped[bool] = mapped_column(Boolean)
+    telemetry_interval_s: Mapped[float | None] = mapped_column(Float)
+    """None: as each sidecar was started."""
+    updated_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    updated_by: Mapped[str] = mapped_column(String(128))
+
+
+class SettingAgreement(Base):
+    """The step of one attempt from which the setting of its job holds."""
+
+    __tablename__ = "setting_agreements"
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"), primary_key=True)
+    generation: Mapped[int] = mapped_column(BigInteger)
+    effective_step: Mapped[int] = mapped_column(BigInteger)
+    agreed_wall_ns: Mapped[int] = mapped_column(BigInteger)
+
+
 class Drop(Base):
     """What was lost, where and why; attempt 0 is what belongs to no attempt."""
 

@@ -1,0 +1,122 @@
+"""How far the ranks of one attempt have come, how fast, and which setting they follow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from paceline.wire.frames import Frame
+
+HEARTBEAT_S = 5.0
+"""A sidecar sends at least this often, and every answer to it brings the settings."""
+DELIVERY_S = HEARTBEAT_S + 3.0
+"""From now until a setting has reached every ring: a heartbeat, and three seconds for the frame
+that is under way, its commit, and the sidecar's next look at its rings."""
+MARGIN_STEPS = 2
+"""Beyond that: a rank looks only when a step ends."""
+GATHER_S = 40.0
+"""How long a rank that is silent is waited for: a sidecar pauses up to 30 s when it was refused."""
+_WINDOW_NS = 4_000_000_000
+_FORGETTING = 0.98
+"""Of the fastest pace, each window: half of it is gone after two minutes."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RankPace:
+    """One process of a rank. Mutable: frames change it on the hot route."""
+
+    rank: int
+    step: int
+    generation: int
+    applied_step: int
+    heard_mono_s: float
+    restarted: bool
+    window_step: int
+    window_began_ns: int
+    fastest: float = -1.0
+    """Steps a second; below 0: not known yet."""
+
+
+class Pace:
+    """What the frames of an attempt told since this collector runs.
+
+    Args:
+        world_size: ranks of the attempt.
+        now_mono_s: when its first frame came.
+    """
+
+    def __init__(self, world_size: int, now_mono_s: float) -> None:
+        self.heard_mono_s = now_mono_s
+        self._world_size = world_size
+        self._began_mono_s = now_mono_s
+        self._of: dict[str, RankPace] = {}
+        self._of_rank: dict[int, str] = {}
+
+    def note(self, frame: Frame, now_mono_s: float) -> None:
+        """Take one frame; those of one process come in about the order in which it sent them."""
+        self.heard_mono_s = now_mono_s
+        known = self._of.get(frame.incarnation)
+        if known is None:
+            known = self._add(frame, now_mono_s)
+        elif frame.step >= known.step:
+            known.step = frame.step
+        known.heard_mono_s = now_mono_s
+        known.generation, known.applied_step = frame.control_generation, frame.control_step
+        elapsed_ns = frame.sent_wall_ns - known.window_began_ns
+        if not 0 <= elapsed_ns < _WINDOW_NS:
+            if elapsed_ns > 0:
+                steps_per_s = (known.step - known.window_step) * 1e9 / elapsed_ns
+                known.fastest = max(steps_per_s, known.fastest * _FORGETTING)
+            known.window_step, known.window_began_ns = known.step, frame.sent_wall_ns
+        if frame.ended:
+            del self._of[frame.incarnation]
+
+    def ranks(self) -> list[RankPace]:
+        """Return the newest running process of each rank that was heard of, by rank."""
+        newest = (self._of.get(incarnation) for incarnation in self._of_rank.values())
+        return sorted((one for one in newest if one is not None), key=lambda one: one.rank)
+
+    def is_known(self, now_mono_s: float) -> bool:
+        """Whether the steps of all ranks are known: nobody is silent who may be heard of again."""
+        ranks = self.ranks()
+        if any(DELIVERY_S < now_mono_s - one.heard_mono_s < GATHER_S for one in ranks):
+            return False
+        if now_mono_s - self._began_mono_s >= GATHER_S:
+            return bool(ranks)
+        fast_enough = all(one.fastest >= 0 for one in ranks)
+        return fast_enough and len(ranks) >= self._world_size
+
+    def newest_step(self, now_mono_s: float) -> int:
+        """Return the step that the farthest rank is in by now, as far as can be told."""
+        return max(
+            (
+                one.step
+                + math.ceil(max(one.fastest, 0.0) * min(now_mono_s - one.heard_mono_s, GATHER_S))
+                for one in self.ranks()
+                if now_mono_s - one.heard_mono_s < GATHER_S
+            ),
+            default=0,
+        )
+
+    def margin_steps(self) -> int:
+        """Return how many steps ahead a setting must lie to reach every rank in time."""
+        fastest = max((one.fastest for one in self.ranks()), default=0.0)
+        return math.ceil(max(fastest, 0.0) * DELIVERY_S) + MARGIN_STEPS
+
+    def _add(self, frame: Frame, now_mono_s: float) -> RankPace:
+        before = self._of_rank.get(frame.rank)
+        one = RankPace(
+            rank=frame.rank,
+            step=frame.step,
+            generation=0,
+            applied_step=0,
+            heard_mono_s=now_mono_s,
+            restarted=before is not None,
+            window_step=frame.step,
+            window_began_ns=frame.sent_wall_ns,
+        )
+        if before is not None:
+            self._of.pop(before, None)
+        self._of[frame.incarnation] = one
+        self._of_rank[frame.rank] = frame.incarnation
+        return one

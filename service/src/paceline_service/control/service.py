@@ -1,0 +1,229 @@
+"""What running jobs are to record: agreed once per attempt, told with every answer to frames.
+
+It lives on the event loop. What is told comes from memory; the database has it first, so that
+a collector that is restarted tells the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from paceline.wire.frames import Frame
+from paceline.wire.settings import LaunchSettings
+from paceline_service.control import repository
+from paceline_service.control.pace import Pace
+from paceline_service.control.schemas import SettingsChange
+from paceline_service.control.settings import Agreement, JobSettings
+from paceline_service.store.database import Database
+from paceline_service.store.frames import AttemptRef, CommittedFrame
+
+TRY_S = 1.0
+"""How often it is tried again to agree on a step with an attempt whose ranks are not known yet."""
+FORGET_S = 60.0
+"""An attempt that is silent for so long is asked when it is heard of again."""
+_FIRST = JobSettings(
+    generation=0, level="full", stride=1, enabled=True, telemetry_interval_s=None,
+    updated_wall_ns=0, updated_by="",
+)  # fmt: skip
+_log = structlog.get_logger("paceline.control")
+Launch = tuple[str, str, int]
+
+
+class ControlService:
+    """Settings of jobs, and what was agreed with their attempts."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._settings: dict[str, JobSettings] = {}
+        self._paces: dict[int, tuple[AttemptRef, Pace]] = {}
+        self._agreements: dict[int, Agreement] = {}
+        self._told: dict[Launch, LaunchSettings] = {}
+        self._waiting: set[int] = set()
+        self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read what was agreed before, and begin."""
+        async with self._database.read() as connection:
+            self._settings = await repository.all_settings(connection)
+            agreed = await repository.open_agreements(connection)
+        for attempt, agreement in agreed:
+            self._agreements[attempt.id] = agreement
+            self._tell(attempt, agreement)
+        self._task = asyncio.create_task(self._run(), name="paceline-control")
+
+    async def stop(self) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def note(self, committed: Iterable[CommittedFrame]) -> None:
+        """Take frames that became durable; on the hot route."""
+        now_s = time.monotonic()
+        for item in committed:
+            attempt = item.attempt
+            known = self._paces.get(attempt.id)
+            if known is None:
+                known = self._paces[attempt.id] = (attempt, Pace(attempt.world_size, now_s))
+                self._want(attempt)
+            known[1].note(item.frame, now_s)
+
+    def told(self, frames: Iterable[Frame]) -> list[LaunchSettings]:
+        """Return what the launches of these frames are to record; none where nobody asked."""
+        if not self._told:
+            return []
+        launches = {(frame.job, frame.run_id, frame.attempt) for frame in frames}
+        return [self._told[launch] for launch in launches if launch in self._told]
+
+    def settings(self, job: str) -> JobSettings | None:
+        """Return the settings of a job; None where nobody asked for any."""
+        return self._settings.get(job)
+
+    def pace(self, attempt_id: int) -> Pace | None:
+        """Return what the ranks of an attempt told lately."""
+        known = self._paces.get(attempt_id)
+        return known[1] if known is not None else None
+
+    async def agreement(self, attempt_id: int) -> Agreement | None:
+        """Return what was agreed with an attempt last."""
+        if attempt_id in self._agreements:
+            return self._agreements[attempt_id]
+        async with self._database.read() as connection:
+            return await repository.agreement_of(connection, attempt_id)
+
+    async def change(self, job: str, change: SettingsChange, by: str) -> None:
+        """Change the settings of a job that is known; its running attempts agree on a step."""
+        async with self._writing:
+            before = self._settings.get(job, _FIRST)
+            after = replace(
+                before,
+                **change,
+                updated_wall_ns=time.time_ns(),
+                updated_by=by,
+            )
+            recorded = (after.told_level, after.stride)
+            if not before.generation or recorded != (before.told_level, before.stride):
+                # By the clock, so that another collector's database cannot give it again.
+                after = replace(after, generation=max(before.generation + 1, int(time.time())))
+            async with self._database.write() as connection:
+                await repository.save_settings(connection, job, after)
+            self._settings[job] = after
+        _log.info(
+            "settings changed", job=job, by=by, level=after.level, stride=after.stride,
+            enabled=after.enabled, telemetry_interval_s=after.telemetry_interval_s,
+        )  # fmt: skip
+        for attempt, _ in list(self._paces.values()):
+            if attempt.job == job:
+                self._want(attempt)
+        try:
+            await self._agree_with_all()
+        except (SQLAlchemyError, OSError) as error:
+            _log.error("a step cannot be stored; it is tried again", error=str(error))
+
+    def forget_unused(self, idle_s: float) -> None:
+        """Drop what is known of attempts that nothing was heard of for ``idle_s``."""
+        limit_s = time.monotonic() - idle_s
+        for attempt_id, (attempt, pace) in list(self._paces.items()):
+            if pace.heard_mono_s < limit_s:
+                del self._paces[attempt_id]
+                self._waiting.discard(attempt_id)
+                if self._agreements.pop(attempt_id, None) is not None:
+                    self._told.pop(_launch(attempt), None)
+
+    def _want(self, attempt: AttemptRef) -> None:
+        """Agree with an attempt whose job has settings that it was not told yet."""
+        settings = self._settings.get(attempt.job)
+        if settings is None:
+            return
+        agreement = self._agreements.get(attempt.id)
+        if agreement is not None and agreement.generation == settings.generation:
+            self._tell(attempt, agreement)  # the pace of telemetry may be another one
+        else:
+            self._waiting.add(attempt.id)
+            self._wake.set()
+
+    def _tell(self, attempt: AttemptRef, agreement: Agreement) -> None:
+        settings = self._settings.get(attempt.job)
+        if settings is None or settings.generation != agreement.generation:
+            return
+        self._told[_launch(attempt)] = LaunchSettings(
+            job=attempt.job,
+            run_id=attempt.run_id,
+            attempt=attempt.launch_attempt,
+            generation=agreement.generation,
+            effective_step=agreement.effective_step,
+            level=settings.told_level,
+            stride=settings.stride,
+            telemetry_interval_s=settings.telemetry_interval_s,
+        )
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            try:
+                await self._agree_with_all()
+            except (SQLAlchemyError, OSError) as error:
+                _log.error("a step cannot be stored; it is tried again", error=str(error))
+            if not self._waiting:
+                self._wake.clear()
+            await asyncio.sleep(TRY_S)
+
+    async def _agree_with_all(self) -> None:
+        async with self._writing:
+            now_s = time.monotonic()
+            for attempt_id in sorted(self._waiting):
+                attempt, pace = self._paces[attempt_id]
+                settings = self._settings[attempt.job]
+                if now_s - pace.heard_mono_s > FORGET_S:
+                    self._waiting.discard(attempt_id)
+                    del self._paces[attempt_id]  # heard of again, it is wanted again
+                    continue
+                agreement = await self.agreement(attempt_id)
+                if agreement is None or agreement.generation != settings.generation:
+                    step = _step_for(pace, agreement, now_s)
+                    if step is None:
+                        continue
+                    agreement = Agreement(
+                        generation=settings.generation,
+                        effective_step=step,
+                        agreed_wall_ns=time.time_ns(),
+                    )
+                    async with self._database.write() as connection:
+                        await repository.save_agreement(connection, attempt_id, agreement)
+                self._agreements[attempt_id] = agreement
+                self._waiting.discard(attempt_id)
+                self._tell(attempt, agreement)
+                _log.info(
+                    "setting agreed", job=attempt.job, attempt=attempt.ordinal,
+                    level=settings.told_level, stride=settings.stride,
+                    effective_step=agreement.effective_step,
+                )  # fmt: skip
+
+
+def _step_for(pace: Pace, before: Agreement | None, now_s: float) -> int | None:
+    """Return a step that every rank will have heard of in time; None: not yet.
+
+    Args:
+        pace: of the attempt.
+        before: what was agreed with it last.
+        now_s: monotonic.
+    """
+    if not pace.is_known(now_s):
+        return None
+    newest, margin = pace.newest_step(now_s), pace.margin_steps()
+    if before is not None and newest <= before.effective_step:
+        # Replacing it is safe only while no rank can come to it before it hears of this one.
+        return before.effective_step if before.effective_step >= newest + margin else None
+    return newest + margin
+
+
+def _launch(attempt: AttemptRef) -> Launch:
+    return (attempt.job, attempt.run_id, attempt.launch_attempt)
