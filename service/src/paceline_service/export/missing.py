@@ -32,13 +32,13 @@ def what_to_do(report: Json) -> list[str]:
             "Give the files of all ranks, or see with `paceline doctor` on the missing ranks' "
             "nodes why they send nothing."
         )
-    if not collectives:
+    if observed and not steps:
+        todo.append("See that an optimizer steps, or call step() on what paceline.init() returns.")
+    elif not collectives:
         todo.append(
             "See that the job uses torch.distributed and runs under `paceline run` or calls "
             "paceline.init() before it makes its process groups."
         )
-    elif not steps:
-        todo.append("See that an optimizer steps, or call step() on what paceline.init() returns.")
     dropped: Json = (report.get("data") or {}).get("dropped") or {}
     lost = [clean(reason) for reason, count in sorted(dropped.items()) if count]
     if lost:
