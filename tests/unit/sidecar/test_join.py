@@ -326,6 +326,19 @@ def test_library_that_calls_nccl_itself_gets_a_group_of_its_own() -> None:
     assert job.joiner.foreign.groups[index] == f"nccl:{0:016x}"
 
 
+def test_calls_that_the_hooks_timed_themselves_are_not_counted_a_second_time() -> None:
+    job = Job(Comm(0, 0, RANK, 8))
+    for number in range(3 * STRAYS):
+        begin = 100 + 10 * number
+        timed_call = call_record(Op.ALL_REDUCE, 0, number, begin * MS, (begin + 5) * MS)
+        job.add(timed_call._replace(flags=Flag.GPU_TIME))
+        job.event(Op.ALL_REDUCE, begin + 0.05)
+    job.wait(EVENT_WAIT_S + 1)
+    job.wait(EVENT_WAIT_S + 1, final=True)
+    assert len(job.out) == 3 * STRAYS
+    assert job.joiner.foreign.groups == {}
+
+
 def test_foreign_communicator_of_some_ranks_is_only_counted() -> None:
     job = Job(Comm(0, 0, 1, 4))
     for number in range(3 * STRAYS):

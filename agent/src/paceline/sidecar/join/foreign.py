@@ -10,12 +10,13 @@ from paceline.ring import Record
 from paceline.ring import layout as at
 from paceline.ring.rows import pack_record
 from paceline.sidecar.join.facts import Communicator, Event
-from paceline.vocabulary import RecordKind
+from paceline.vocabulary import Flag, RecordKind
 
 STRAYS = 8
 """So many events without a call make a communicator a foreign one, if none was ever in a call."""
 _LAST_GROUP = 0xFFFF
 _KIND_OFFSET = 58
+_FLAGS_OFFSET = 60
 _MAX_HELD = 4096
 
 
@@ -43,6 +44,7 @@ class Foreign:
         self._names: dict[int, str] = {}
         self._steps: deque[_Step] = deque(maxlen=64)
         self._held: deque[Event] = deque()
+        self._hooks_time = False
 
     def learn(self, index: int, entry: Mapping[str, Any]) -> None:
         """Take the description of a communicator."""
@@ -56,12 +58,25 @@ class Foreign:
         """Count an event outside every call, of a communicator that was in none yet."""
         comm.strays += 1
         whole = comm.size == self._world_size and comm.rank == self._rank
-        comm.foreign = comm.strays >= STRAYS and whole and comm.index <= _LAST_GROUP // 2
+        known_by_hooks = self._hooks_time  # calls timed by events leave nothing to be joined
+        # Where the hooks time calls themselves, they leave nothing to be joined with.
+        comm.foreign = (
+            comm.strays >= STRAYS
+            and whole
+            and comm.index <= _LAST_GROUP // 2
+            and not self._hooks_time
+        )
         self.events += 1
 
-    def watch_steps(self, raw: bytes) -> None:
-        """Learn from the hooks' records when the newest steps were."""
+    def watch(self, raw: bytes) -> None:
+        """Learn from the hooks' records when the newest steps were, and who timed collectives."""
         kinds = raw[_KIND_OFFSET :: at.RECORD_BYTES]
+        if not self._hooks_time:
+            timed = raw[_FLAGS_OFFSET :: at.RECORD_BYTES]
+            self._hooks_time = any(
+                kind == RecordKind.COLLECTIVE and flags & Flag.GPU_TIME
+                for kind, flags in zip(kinds, timed, strict=True)
+            )
         number = kinds.find(RecordKind.STEP)
         while number >= 0:
             start, end, _, _, _, _, step, *_ = at.RECORD.unpack_from(raw, number * at.RECORD_BYTES)

@@ -101,7 +101,7 @@ class Joiner:
         if self._resumed:
             self._resumed = False
             (self.strays.judged_until_ns,) = at.U64.unpack_from(raw)
-        self.foreign.watch_steps(raw)
+        self.foreign.watch(raw)
         stretch = _Stretch(raw)
         self._queue.append(stretch)
         groups = self.book.groups
