@@ -58,7 +58,6 @@ class Foreign:
         """Count an event outside every call, of a communicator that was in none yet."""
         comm.strays += 1
         whole = comm.size == self._world_size and comm.rank == self._rank
-        known_by_hooks = self._hooks_time  # calls timed by events leave nothing to be joined
         # Where the hooks time calls themselves, they leave nothing to be joined with.
         comm.foreign = (
             comm.strays >= STRAYS
