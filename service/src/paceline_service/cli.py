@@ -47,6 +47,13 @@ def report(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def settings(argv: Sequence[str]) -> int:
+    """Show and change what a running job records."""
+    from paceline_service.commands.settings import main
+
+    return main(argv)
+
+
 def bench(argv: Sequence[str]) -> int:
     """Measure what Paceline costs."""
     from paceline_service.bench.command import main

@@ -115,6 +115,17 @@ class Client:
         target = path + ("?" + urlencode(given) if given else "")
         return json.loads(self._request("GET", target, None, {}))
 
+    def put_json(self, path: str, content: Json) -> Json:
+        """Put ``content`` at ``path`` and return the answer.
+
+        Raises:
+            ProblemError: the collector answered with an error.
+            TransportError: it cannot be reached.
+        """
+        headers = {"Content-Type": "application/json"}
+        answer: Json = json.loads(self._request("PUT", path, json.dumps(content).encode(), headers))
+        return answer
+
     def jobs(self) -> list[Json]:
         """Return a row per job, the newest first."""
         rows: list[Json] = self.get_json("/v1/jobs")["jobs"]

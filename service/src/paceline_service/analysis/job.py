@@ -24,6 +24,7 @@ from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
 from paceline_service.analysis.records import Group, Records
 from paceline_service.analysis.report import Report
+from paceline_service.analysis.sampling import is_left_out, row_of_times
 from paceline_service.analysis.table import StepPool, Table
 from paceline_service.analysis.timeline import StepRow, build_step
 from paceline_service.analysis.totals import Totals
@@ -163,6 +164,9 @@ class JobAnalysis:
         return self._totals.unattributed_ns
 
     def _judge_step(self, step: int, table: Table) -> StepRow:
+        if is_left_out(table):
+            self._totals.left_out += 1
+            return row_of_times(step, table, self.world_size)
         sizes = np.array([len(group.ranks) for group in self.groups] or [0], dtype=np.int64)
         table, on_device = one_timeline(table, self.world_size)
         matches = match(table.take(table.kind == RecordKind.COLLECTIVE), sizes)

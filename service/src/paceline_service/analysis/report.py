@@ -65,11 +65,14 @@ class Report:
     complete: bool
     dropped: dict[str, int]
     ranks: list[RankRow]
+    steps_left_out: int = 0
+    """Steps whose collectives were not recorded, as was asked: no loss."""
     notes: list[str] = field(default_factory=list)
     """Why the answer is what it is, in sentences; for example what evidence is missing."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the schema ``paceline.report/1``."""
+        sampled = {"steps_left_out": self.steps_left_out} if self.steps_left_out else {}
         return {
             "schema": SCHEMA,
             "job": {
@@ -84,6 +87,11 @@ class Report:
             "gamma": self.gamma,
             "wasted_gpu_s": self.wasted_gpu_s,
             "findings": [asdict(finding) for finding in self.findings],
-            "data": {"complete": self.complete, "dropped": self.dropped, "notes": self.notes},
+            "data": {
+                "complete": self.complete,
+                "dropped": self.dropped,
+                **sampled,
+                "notes": self.notes,
+            },
             "ranks": [asdict(row) for row in self.ranks],
         }

@@ -84,7 +84,7 @@ def build_step(
     Returns:
         The step's arrays, and its joins with the self time that led up to them.
     """
-    begin, end = _bounds(table, world_size)
+    begin, end = bounds(table, world_size)
     span = int((end - begin).max(initial=0)) + 1
     intervals = _Intervals(table, begin, end, span, world_size)
 
@@ -157,7 +157,7 @@ def _leads(matches: Matches, waits: Waits) -> BoolArray:
     return leads
 
 
-def _bounds(table: Table, world_size: int) -> tuple[Int64Array, Int64Array]:
+def bounds(table: Table, world_size: int) -> tuple[Int64Array, Int64Array]:
     """Return begin and end of the step on every rank, -1 where it has no STEP record."""
     begin = np.full(world_size, -1, dtype=np.int64)
     end = np.full(world_size, -1, dtype=np.int64)

@@ -49,6 +49,8 @@ class Totals:
         self._settled = _Sums(world_size)
         self._settling_steps = settling_steps
         self.steps = 0
+        self.left_out = 0
+        """Steps whose collectives were not recorded, as was asked."""
         self.collectives = 0
         self.duplicates = 0
         self.incomplete = 0

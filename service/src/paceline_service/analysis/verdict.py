@@ -61,7 +61,7 @@ def judge(
     else:
         verdict = "healthy"
         notes += _sensitivity(world_size, tracker, peers, options)
-    notes = missing + notes
+    notes = missing + _left_out(totals) + notes
     observed_count = int(observed.sum())
     return Report(
         world_size=world_size,
@@ -76,9 +76,19 @@ def judge(
         findings=findings,
         complete=not lost and observed_count == world_size,
         dropped=lost,
+        steps_left_out=totals.left_out,
         ranks=totals.rank_rows(),
         notes=notes,
     )
+
+
+def _left_out(totals: Totals) -> list[str]:
+    if not totals.steps or not totals.left_out:
+        return []
+    return [
+        f"{totals.steps} of {totals.steps + totals.left_out} steps are in these figures; the "
+        "collectives of the others were not recorded, as a stride or a lower level asked"
+    ]
 
 
 def _material(
@@ -118,6 +128,11 @@ def _missing(
     seen = int(observed.sum())
     if seen < 2:
         return [f"{seen} of {world_size} ranks were seen; comparing needs at least 2"]
+    if not totals.steps and totals.left_out:
+        return [
+            f"of all {totals.left_out} steps that were seen the collectives of some rank were not "
+            "recorded: the level was lower than `collectives` (docs/control.md)"
+        ]
     if not totals.steps:
         return [
             "no whole step was seen: steps end with the optimizer's step, or with handle.step() "

@@ -85,6 +85,7 @@ class FrameFeed:
         self._wait_ns = wait_ns
         self._missing = missing
         self._on_telemetry = on_telemetry
+        self._followed_from: dict[int, int] = {}
         self._of_rank: defaultdict[int, list[Stream]] = defaultdict(list)
         self._last_step = -1
         self._step_bases: dict[int, int] = {0: 0}
@@ -183,6 +184,9 @@ class FrameFeed:
         frame = committed.frame
         jumps = stream.clock.jumps_back
         stream.note(frame, committed.received_wall_ns)
+        if frame.control_generation != stream.control_generation:
+            stream.control_generation = frame.control_generation
+            self._note_control(stream, frame)
         if stream.clock.jumps_back > jumps == 0:
             self._note(f"the wall clock of rank {stream.rank} ({stream.node}) was set back")
         for definition in frame.groups:
@@ -219,6 +223,19 @@ class FrameFeed:
         index = self._sink.declare_group(group)
         stream.set_group(definition, index)
         self.groups.setdefault(index, GroupInfo(group=group, backend=definition.backend))
+
+    def _note_control(self, stream: Stream, frame: Frame) -> None:
+        """Say which ranks began to follow a setting later than others."""
+        step = frame.control_step
+        if stream.generation or not step:
+            return  # it counts from 0 again, or has no steps
+        agreed = self._followed_from.setdefault(frame.control_generation, step)
+        self._followed_from[frame.control_generation] = min(agreed, step)
+        if step > agreed:
+            self._note(
+                f"rank {stream.rank} changed what it records at step {step}, others at {agreed}: "
+                "it heard of the setting too late"
+            )
 
     def _note(self, text: str) -> None:
         if len(self.notes) < MAX_NOTES:

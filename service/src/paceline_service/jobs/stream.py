@@ -46,6 +46,8 @@ class Stream:
     lost: Counter[str] = field(default_factory=Counter)
     """Lost here, by reason."""
     clock: WallClock = field(default_factory=WallClock)
+    control_generation: int = 0
+    """The setting that it follows."""
     telemetry: NewestTelemetry = field(default_factory=NewestTelemetry)
     group_of_local: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     definitions: dict[int, GroupDef] = field(default_factory=dict)
