@@ -57,6 +57,7 @@ for seq in range(total):
             ring("nccl")
             rings["nccl"].meta({"comm": 0, "hash": "00ab", "name": "", "rank": 0, "nranks": 2,
                                 "nnodes": 1})
+            rings["nccl"].meta({"info": {"nccl": "2.28.9"}})
         number, issue = late.pop(0)
         rings["nccl"].record(RecordKind.COLLECTIVE, Op.ALL_REDUCE, 0, number, 0, -1, 4096,
                              issue + 1000 + number, issue + 500_000 + number, 0, issue,
@@ -136,6 +137,7 @@ def test_one_stream_with_device_times_comes_of_two_rings(
     assert [row[0] for row in rows(collector.got)] == ([1] * 10 + [3]) * 60
     assert collector.got.ended() == ["closed"]
     assert collector.got.dropped() == {}
+    assert collector.got.facts() == {"nccl": "2.28.9"}
     assert list(processes.runtime_dir.glob("*.ring")) == []
 
 
@@ -180,7 +182,7 @@ def test_sidecar_killed_again_and_again_joins_every_call_once(
     assert [row[1] for row in collectives if row[2] < 0] == []
     assert {row[2:] for row in collectives} == {(499_000, int(Flag.GPU_TIME))}
     assert collector.got.dropped() == {}
-    assert "nccl_foreign" not in collector.got.facts()
+    assert "nccl_foreign_events" not in collector.got.facts()
 
 
 def test_killed_rank_tells_what_still_ran_on_its_device(

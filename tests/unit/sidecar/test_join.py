@@ -1,83 +1,23 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from paceline.ring import InFlight, Record
 from paceline.ring.rows import Rows, pack_record
-from paceline.sidecar.join.book import PROOFS
-from paceline.sidecar.join.foreign import STRAYS
 from paceline.sidecar.join.joiner import LONGEST_WAIT_S, MAX_CALLS, WAIT_S, Joiner
 from paceline.sidecar.join.rows import has_calls, without_return
 from paceline.sidecar.join.strays import EVENT_WAIT_S
 from paceline.vocabulary import Flag, Op, RecordKind
+from tests.unit.sidecar.join_job import Job, timed
 from tests.unit.sidecar.join_kit import (
     GROUPS,
     MS,
     RANK,
     Comm,
-    S,
     call_record,
     event_record,
-    joiner_of,
     raw_of,
 )
-
-WORLD_COMM = Comm(0, 0, RANK, 8)
-DP = {0: GROUPS[0]}
-
-
-class Job:
-    """A joiner, and the two rings that it is given."""
-
-    def __init__(self, *comms: Comm, groups: Any = DP) -> None:
-        self.joiner = joiner_of(list(comms or (WORLD_COMM,)), groups)
-        self.now_s = 0.0
-        self.calls = self.events = 0
-        self.running: list[InFlight] = []
-        self.out: list[Record] = []
-
-    def call(self, op: int, at_ms: int, *, length_us: int = 100, **fields: Any) -> None:
-        start_ns = at_ms * MS
-        record = call_record(
-            op, fields.pop("group", 0), self.calls, start_ns, start_ns + length_us * 1000,
-            fields.pop("size", 64), **fields,
-        )  # fmt: skip
-        self.add(record)
-
-    def add(self, record: Record) -> None:
-        self.joiner.add_calls(raw_of(record, self.calls), self.now_s)
-        self.calls += 1
-
-    def event(self, op: int, at_ms: float, *, size: int = 64, comm: int = 0, **more: Any) -> None:
-        issue_ns = int(at_ms * MS)
-        record = event_record(
-            op, comm, self.events, issue_ns, issue_ns + 10_000, issue_ns + 500_000, size, **more
-        )
-        self.joiner.add_events(raw_of(record, self.events), self.now_s)
-        self.events += 1
-
-    def wait(self, seconds: float, *, final: bool = False) -> list[Record]:
-        self.now_s += seconds
-        out = list(Rows(self.joiner.release(self.now_s, lambda: self.running, final=final)))
-        self.out += out
-        return out
-
-    def prove(self, comm: int = 0, group: int = 0) -> Job:
-        """Bind ``comm`` to ``group``."""
-        for _ in range(PROOFS):
-            self.call(Op.ALL_REDUCE, 1 + self.calls, group=group)
-            self.event(Op.ALL_REDUCE, self.calls + 0.05, comm=comm)
-        self.wait(1)
-        self.wait(1)
-        assert self.joiner.book.comms[comm].group == group
-        self.out.clear()
-        return self
-
-
-def timed(record: Record) -> bool:
-    return bool(record.flags & Flag.GPU_TIME)
 
 
 def test_joined_call_has_device_times_its_host_call_as_issue_and_no_mark() -> None:
@@ -290,78 +230,6 @@ def test_more_calls_than_may_be_held_are_let_go_from_the_oldest() -> None:
     assert len(Rows(job.joiner.release(job.now_s, list))) == 10
 
 
-def test_events_of_steps_that_were_not_recorded_are_no_loss() -> None:
-    job = Job().prove()
-    for number in range(20):
-        job.event(Op.ALL_REDUCE, 100 + number)
-    job.wait(EVENT_WAIT_S + 1)
-    assert job.joiner.strays.outside_calls == 20
-    assert job.joiner.strays.unjoined == {}
-    assert job.joiner.foreign.events == 0
-
-
-def test_event_that_comes_after_its_call_was_given_up_is_counted_by_communicator() -> None:
-    job = Job().prove()
-    job.call(Op.ALL_REDUCE, 10)
-    job.wait(WAIT_S + 1)
-    job.event(Op.ALL_REDUCE, 10.05)
-    job.wait(EVENT_WAIT_S + 1)
-    assert job.joiner.strays.unjoined == {f"{0:016x}": 1}
-
-
-def test_library_that_calls_nccl_itself_gets_a_group_of_its_own() -> None:
-    job = Job(Comm(0, 0, RANK, 8))
-    step = Record(RecordKind.STEP, 0, 0, 0, 6, -1, 0, 1 * S, 2 * S, 0, 0, 0)
-    for number in range(STRAYS):
-        job.event(Op.ALL_REDUCE, 100 + number)
-    job.wait(EVENT_WAIT_S + 1)
-    job.event(Op.ALL_REDUCE, 1500)
-    job.event(Op.ALL_GATHER, 2500)
-    assert job.wait(0.25) == []  # their steps are not known yet
-    job.add(step)
-    assert [(r.kind, r.code, r.step) for r in job.wait(0.25)] == [(3, 0, 6), (1, Op.ALL_REDUCE, 6)]
-    assert [(r.code, r.step) for r in job.wait(0.25, final=True)] == [(Op.ALL_GATHER, 7)]
-    (index,) = job.joiner.foreign.groups
-    assert {record.group for record in job.out if record.kind == 1} == {index}
-    assert job.joiner.foreign.groups[index] == f"nccl:{0:016x}"
-
-
-def test_calls_that_the_hooks_timed_themselves_are_not_counted_a_second_time() -> None:
-    job = Job(Comm(0, 0, RANK, 8))
-    for number in range(3 * STRAYS):
-        begin = 100 + 10 * number
-        timed_call = call_record(Op.ALL_REDUCE, 0, number, begin * MS, (begin + 5) * MS)
-        job.add(timed_call._replace(flags=Flag.GPU_TIME))
-        job.event(Op.ALL_REDUCE, begin + 0.05)
-    job.wait(EVENT_WAIT_S + 1)
-    job.wait(EVENT_WAIT_S + 1, final=True)
-    assert len(job.out) == 3 * STRAYS
-    assert job.joiner.foreign.groups == {}
-
-
-def test_foreign_communicator_of_some_ranks_is_only_counted() -> None:
-    job = Job(Comm(0, 0, 1, 4))
-    for number in range(3 * STRAYS):
-        job.event(Op.ALL_REDUCE, 100 + number)
-    job.wait(EVENT_WAIT_S + 1)
-    assert job.wait(1, final=True) == []
-    assert job.joiner.foreign.events == 3 * STRAYS
-
-
-def test_pending_is_what_is_in_a_call_and_what_came_back_and_still_runs() -> None:
-    job = Job().prove()
-    job.call(Op.ALL_REDUCE, 10, step=4)
-    mine = InFlight(op=1, group=0, seq=9, step=5, peer=-1, payload_bytes=8, start_ns=1, flags=0)
-    on_device = InFlight(
-        op=1, group=0, seq=77, step=0, peer=-1, payload_bytes=64, start_ns=10_050_000, flags=0
-    )
-    elsewhere = InFlight(
-        op=1, group=0, seq=78, step=0, peer=-1, payload_bytes=64, start_ns=90_000_000, flags=0
-    )
-    found = job.joiner.pending([mine], [on_device, on_device, elsewhere])
-    assert [(one.group, one.seq, one.step) for one in found] == [(0, 9, 5), (0, PROOFS, 4)]
-
-
 def test_what_an_earlier_sidecar_judged_is_not_counted_again() -> None:
     job = Job()
     job.joiner.resume()
@@ -392,3 +260,48 @@ def test_end_that_is_only_the_return_is_taken_out_of_every_record() -> None:
     assert not has_calls(found)
     assert [(r.end_ns, r.flags) for r in Rows(found)] == [(0, 0), (300, 2), (0, 2)]
     assert without_return(found) is found
+
+
+def test_release_that_was_not_seen_leaves_the_arrival_on_the_device() -> None:
+    job = Job().prove()
+    job.call(Op.ALL_REDUCE, 10)
+    event = event_record(Op.ALL_REDUCE, 0, 9, 10_050_000, 10_060_000, 0)
+    job.joiner.add_events(raw_of(event, job.events), job.now_s)
+    (record,) = job.wait(0.25)
+    assert (record.start_ns, record.end_ns, record.flags) == (10_060_000, 0, Flag.GPU_TIME)
+
+
+def test_event_that_was_not_seen_on_the_device_leaves_the_release_unknown() -> None:
+    job = Job().prove()
+    job.call(Op.ALL_REDUCE, 10)
+    job.event(Op.ALL_REDUCE, 10.05, flags=0)
+    (record,) = job.wait(0.25)
+    assert (record.start_ns, record.end_ns, record.flags) == (10 * MS, 0, 0)
+    assert job.joiner.strays.unjoined == {}
+
+
+def test_event_of_unknown_bytes_is_joined_once_a_later_one_has_finished() -> None:
+    job = Job().prove()
+    job.call(Op.ALL_REDUCE, 10)
+    job.event(Op.ALL_REDUCE, 10.05, size=0)
+    job.call(Op.ALL_REDUCE, 20)
+    job.event(Op.ALL_REDUCE, 20.05)
+    job.wait(0.3)
+    job.wait(0.3)
+    job.wait(0.3)
+    assert [timed(record) for record in job.out] == [True, True]
+    assert job.joiner.book.contradictions == 0
+
+
+def test_what_runs_on_the_device_is_the_oldest_call_without_an_event() -> None:
+    job = Job().prove()
+    job.call(Op.ALL_REDUCE, 10, step=4)
+    job.call(Op.ALL_REDUCE, 20, step=5)
+    runs = InFlight(
+        op=1, group=0, seq=7, step=0, peer=-1, payload_bytes=64, start_ns=90 * MS,
+        flags=Flag.GPU_TIME,
+    )  # fmt: skip
+    queued = InFlight(
+        op=1, group=0, seq=8, step=0, peer=-1, payload_bytes=64, start_ns=20_050_000, flags=0
+    )
+    assert [one.step for one in job.joiner.pending([], [queued, runs])] == [4, 5]

@@ -83,7 +83,18 @@ def test_plugin_of_another_process_waits_and_then_is_alone(
     assert pairs.alone(ALONE_S) == [plugin]
 
 
-def test_plugin_of_a_former_process_with_the_same_pid_is_not_taken(rings: Rings) -> None:
+def test_plugin_that_came_before_the_hooks_of_its_process_is_taken(rings: Rings) -> None:
+    plugin, hooks = rings.make(PLUGIN, after_s=-60), rings.hooks()
+    pairs = Pairs()
+    pairs.add(plugin, 0.0)
+    pairs.attach([hooks])
+    assert len(hooks.second_rings()) == 1
+
+
+def test_plugin_of_a_former_process_with_the_same_pid_is_not_taken(
+    rings: Rings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RingReader, "writer_alive", lambda self: False)
     former = rings.make(PLUGIN, after_s=-60)
     hooks = rings.hooks()
     pairs = Pairs()

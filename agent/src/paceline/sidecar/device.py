@@ -26,6 +26,8 @@ FIRST_WAIT_S = 3.0
 COUNTERS = (("hook_errors", at.HOOK_ERRORS_OFFSET), ("meta_full", at.DROPPED_META_OFFSET))
 """What a writer counts in its ring's header."""
 _PLUGIN_BATCH = 16384
+_LOST_RECORDS = "nccl_lost_records"
+_MAX_FACTS = 64
 
 
 class Joined:
@@ -51,6 +53,7 @@ class Joined:
         self._waiting_since_s = float("-inf")
         self._waited = False
         self._lost = False
+        self._facts: dict[str, str] = {}
         self._corrupt = 0
         self._unjoined = 0
         if progress.ring_tail:
@@ -90,7 +93,12 @@ class Joined:
             self._plugin, self.ended = None, True
             return self._rows_alone(b"", room, now_s, last=True)
         entries, corrupt = self._plugin.meta()
-        self._corrupt += corrupt + sum(not self._joiner.learn_comm(one) for one in entries)
+        self._corrupt += corrupt
+        for entry in entries:
+            if "comm" in entry:
+                self._corrupt += not self._joiner.learn_comm(entry)
+            else:
+                self._facts = dict(list((self._facts | facts_of(entry)).items())[:_MAX_FACTS])
         if batch.overwritten or batch.torn:
             self._progress.count("ring_overwritten", batch.overwritten)
             self._progress.count("ring_torn", batch.torn)
@@ -129,15 +137,21 @@ class Joined:
         counts = {
             "nccl_calls_unmeasured": joiner.unmeasured_calls,
             "nccl_outside_calls": joiner.strays.outside_calls,
-            "nccl_foreign": joiner.foreign.events,
+            "nccl_foreign_events": joiner.foreign.events,
             "nccl_contradictions": joiner.book.contradictions,
         }
         by_comm = {f"nccl_unjoined:{label}": n for label, n in joiner.strays.unjoined.items()}
-        return {key: str(count) for key, count in (counts | by_comm).items() if count}
+        if self._plugin is not None:
+            counts |= plugin_counters(self._plugin)
+        return self._facts | {key: str(n) for key, n in (counts | by_comm).items() if n}
 
     def dropped(self) -> dict[str, int]:
         """Return what the plugin counted in its ring."""
-        found = {} if self._plugin is None else counters_of(self._plugin)
+        if self._plugin is None:
+            return {}
+        found = counters_of(self._plugin)
+        if lost := plugin_counters(self._plugin)[_LOST_RECORDS]:
+            found[_LOST_RECORDS] = lost
         return found | ({"meta_corrupt": self._corrupt} if self._corrupt else {})
 
     def also(self) -> dict[str, int]:
@@ -236,7 +250,7 @@ class Alone:
 
     def info(self) -> dict[str, str]:
         """Return how many events were of other communicators."""
-        return {"nccl_foreign": str(self._foreign)} if self._foreign else {}
+        return {"nccl_foreign_events": str(self._foreign)} if self._foreign else {}
 
     def dropped(self) -> dict[str, int]:
         """Return nothing: there is no second writer."""
@@ -258,6 +272,26 @@ def counters_of(reader: RingReader) -> dict[str, int]:
     """Return what the writer of a ring counted in its header, by reason."""
     counts = {reason: reader.word(offset) for reason, offset in COUNTERS}
     return {reason: count for reason, count in counts.items() if count}
+
+
+def plugin_counters(reader: RingReader) -> dict[str, int]:
+    """Return what a plugin counted in its ring, by name."""
+    offset = at.PLUGIN_COUNTERS_OFFSET
+    return {
+        f"nccl_{name}": reader.word(offset + 8 * number)
+        for number, name in enumerate(at.PLUGIN_COUNTERS)
+    }
+
+
+def facts_of(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return the facts about a process in an entry of a ring's metadata."""
+    facts = entry.get("info")
+    plain = facts if isinstance(facts, dict) else entry
+    return {
+        str(key)[:64]: str(value)[:256]
+        for key, value in plain.items()
+        if isinstance(value, (str, int, float))
+    }
 
 
 def whole_group(index: int, name: str, identity: RingIdentity) -> GroupFacts:

@@ -13,7 +13,7 @@ from paceline.ring import InFlight, RingIdentity, RingReader
 from paceline.ring import layout as at
 from paceline.ring.control import MAX_GENERATION, MAX_STEP
 from paceline.ring.rows import Rows
-from paceline.sidecar.device import Alone, Joined, counters_of
+from paceline.sidecar.device import Alone, Joined, counters_of, facts_of
 from paceline.sidecar.ended import EndWatch
 from paceline.sidecar.group_facts import GroupFacts
 from paceline.sidecar.progress import Progress
@@ -213,10 +213,9 @@ class Follower:
             self._meta_corrupt += not self._device.learn(entry)
             return
         if "group" not in entry:
-            facts = entry.get("info")
-            for key, value in (facts if isinstance(facts, dict) else entry).items():
-                if len(self._info) < _MAX_FACTS and isinstance(value, (str, int, float)):
-                    self._info[str(key)[:64]] = str(value)[:256]
+            for key, value in facts_of(entry).items():
+                if len(self._info) < _MAX_FACTS:
+                    self._info[key] = value
             return
         index, epoch = entry["group"], entry.get("epoch", 0)
         if type(index) is not int or type(epoch) is not int or not 0 <= index < 1 << 16:

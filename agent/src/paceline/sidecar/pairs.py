@@ -52,8 +52,9 @@ class Pairs:
         orphans = []
         for one in list(self._waiting):
             identity = one.reader.identity
+            alive = one.reader.writer_alive()
             owner = max(
-                (f for f in followers if _is_of(identity, f.identity)),
+                (f for f in followers if _is_of(identity, f.identity, alive=alive)),
                 key=lambda follower: follower.identity.created_mono_ns,
                 default=None,
             )
@@ -61,7 +62,7 @@ class Pairs:
                 self._waiting.remove(one)
                 if not owner.attach(one.reader):
                     orphans.append(one.reader)
-            elif any(_is_of(identity, hooks) for hooks in self._over):
+            elif any(_is_of(identity, hooks, alive=False) for hooks in self._over):
                 self._waiting.remove(one)
                 orphans.append(one.reader)
         return orphans
@@ -90,7 +91,8 @@ def _process(identity: RingIdentity) -> Process:
     )  # fmt: skip
 
 
-def _is_of(plugin: RingIdentity, hooks: RingIdentity) -> bool:
-    # A pid may come again; but the hooks' ring is older than what their own plugin makes.
+def _is_of(plugin: RingIdentity, hooks: RingIdentity, *, alive: bool) -> bool:
+    # A pid may come again: what a dead process left is older than the hooks of its successor.
     younger = plugin.created_mono_ns >= hooks.created_mono_ns - _CREATED_SLACK_NS
-    return hooks.producer != PLUGIN and _process(plugin) == _process(hooks) and younger
+    same = hooks.producer != PLUGIN and _process(plugin) == _process(hooks)
+    return same and (younger or alive)

@@ -9,7 +9,7 @@ from paceline.ring import InFlight
 from paceline.ring import layout as at
 from paceline.sidecar.join.facts import Call, Communicator, Event, JoinedGroup, amounts_to
 from paceline.sidecar.join.order import Signature
-from paceline.vocabulary import P2P_OPS
+from paceline.vocabulary import P2P_OPS, Flag
 
 PROOFS = 3
 """So many calls joined in a row bind a communicator to their group."""
@@ -160,13 +160,28 @@ class Book:
                 return True
         return False
 
-    def call_in_flight(self, one: InFlight) -> Call | None:
-        """Return the call that an operation in flight belongs to, None where it is not clear."""
+    def call_in_flight(self, one: InFlight, taken: set[int]) -> Call | None:
+        """Return the call that an operation in flight belongs to, None where it is not clear.
+
+        Args:
+            one: in the plugin's table; once it runs its start is when it began on the device.
+            taken: indices of calls that something else in flight belongs to.
+        """
         comm = self.comms.get(one.group)
         if comm is None:
             return None
         event = Event(
             one.group, one.op, one.peer, one.payload_bytes, one.seq, 0, 0, one.start_ns, 0, -1, 0.0
         )
+        if one.flags & Flag.GPU_TIME:
+            # A communicator finishes in order, so the oldest call without an event runs first.
+            waiting = (
+                call
+                for group in self.groups_of(comm)
+                if comm.group >= 0
+                for call in (*group.given_up, *group.calls)
+                if call.start_ns <= one.start_ns and group.fits(call, event, comm)
+            )
+            return next((call for call in waiting if call.index not in taken), None)
         found = [call for call, group in self.near(event, comm) if comm.group in (-1, group.index)]
         return found[0] if len(found) == 1 else None

@@ -190,7 +190,7 @@ class JoinedGroup:
             return False
         if call.op == Op.BARRIER:
             return event.payload_bytes <= _BARRIER_BYTES
-        return not comparable(call, event) or event.payload_bytes <= call.payload_bytes
+        return not is_comparable(call, event) or event.payload_bytes <= call.payload_bytes
 
     def global_rank(self, position: int) -> int:
         """Return the rank at ``position``, -1 where there is none."""
@@ -203,16 +203,17 @@ class JoinedGroup:
         return comm.rank == int(self.position > self.ranks.index(call.peer))
 
 
-def comparable(call: Call, event: Event) -> bool:
+def is_comparable(call: Call, event: Event) -> bool:
     """Whether the bytes of both are counted alike."""
-    return call.op == event.op
+    # The plugin says 0 for a type whose size it does not know.
+    return call.op == event.op and (event.payload_bytes > 0 or call.payload_bytes == 0)
 
 
 def amounts_to(call: Call, events: list[Event], size: int) -> bool:
     """Whether ``events`` of one communicator of ``size`` ranks are all that ``call`` did."""
     if call.op == Op.BARRIER:
         return len(events) == 1
-    if not all(comparable(call, event) for event in events):
+    if not all(is_comparable(call, event) for event in events):
         return False
     total_bytes = sum(event.payload_bytes for event in events)
     if total_bytes == call.payload_bytes:

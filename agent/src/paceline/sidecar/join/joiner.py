@@ -19,8 +19,8 @@ from paceline.sidecar.join.facts import (
     Event,
     JoinedGroup,
     amounts_to,
-    comparable,
     event_of,
+    is_comparable,
 )
 from paceline.sidecar.join.foreign import Foreign
 from paceline.sidecar.join.order import join_batches
@@ -28,8 +28,10 @@ from paceline.sidecar.join.rows import put_device_times, put_unknown_end
 from paceline.sidecar.join.strays import Strays
 from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 
+_ISSUE_OFFSET = 24
 _HOST_RETURN = int(Flag.HOST_RETURN)
 _GPU_TIME = int(Flag.GPU_TIME)
+_PARTIAL = int(Flag.PARTIAL)
 _TIMED = int(Flag.GPU_TIME | Flag.PARTIAL)
 _COLLECTIVE = int(RecordKind.COLLECTIVE)
 WAIT_S = 3.0
@@ -109,13 +111,15 @@ class Joiner:
         awaited = any(comm.waiting for comm in self.book.comms.values())
         offset = 0
         for (
-            start, end, _, _, payload, seq, step, peer, index, kind, code, flags, commit,
+            start, end, _, issue, payload, seq, step, peer, index, kind, code, flags, commit,
         ) in FIELDS.iter_unpack(raw):  # fmt: skip
             if flags & _HOST_RETURN and kind == _COLLECTIVE:
                 call = Call(
                     stretch.raw, offset, commit - 1, index, code, seq, step, peer, payload, start,
                     end, now_s,
                 )  # fmt: skip
+                if not issue:  # its start will be the device's
+                    at.U64.pack_into(stretch.raw, offset + _ISSUE_OFFSET, start)
                 if end > self._newest_ns:
                     self._newest_ns = end
                 stretch.calls.append(call)
@@ -191,10 +195,11 @@ class Joiner:
             stretch = self._queue[0]
             end = min(len(stretch.raw), stretch.begin + wanted)
             calls = stretch.calls
+            held = len(calls)
             while calls and calls[0].offset < end:
                 call = calls[0]
                 if not call.done:
-                    if not final and self._calls_held <= MAX_CALLS:
+                    if not final and self._calls_held - held + len(calls) <= MAX_CALLS:
                         if self._may_wait(call, now_s):
                             break
                         running = in_flight() if running is None else running
@@ -202,7 +207,7 @@ class Joiner:
                             break
                     self._conclude(call)
                 calls.popleft()
-                self._calls_held -= 1
+            self._calls_held -= held - len(calls)
             waiting = bool(calls) and calls[0].offset < end
             end = calls[0].offset if waiting else end
             ready.append(stretch.raw[stretch.begin : end])
@@ -221,11 +226,13 @@ class Joiner:
         """Return what is in flight as the hooks know it: in a call, or back and still running."""
         found = list(hooks)
         known = {(one.group, one.op, one.seq, one.peer) for one in hooks}
-        for one in plugin:
-            call = self.book.call_in_flight(one)
+        taken: set[int] = set()
+        for one in sorted(plugin, key=lambda one: one.seq):
+            call = self.book.call_in_flight(one, taken)
             if call is None or (key := (call.group, call.op, call.seq, call.peer)) in known:
                 continue
             known.add(key)
+            taken.add(call.index)
             found.append(
                 InFlight(
                     op=call.op, group=call.group, seq=call.seq, step=call.step, peer=call.peer,
@@ -322,13 +329,14 @@ class Joiner:
         self, call: Call, group: JoinedGroup, events: list[Event], *, bound: bool = False
     ) -> None:
         """Give ``call`` the times of ``events``; ``bound``: there may be more of them."""
-        if all(one.flags & Flag.GPU_TIME and one.end_ns for one in events):
+        if all(one.flags & _GPU_TIME for one in events):
+            released = all(one.end_ns for one in events)
             put_device_times(
                 call.raw,
                 call.offset,
                 min(one.start_ns for one in events),
-                max(one.end_ns for one in events),
-                partial=bound or any(one.flags & Flag.PARTIAL for one in events),
+                max(one.end_ns for one in events) if released else 0,
+                partial=bound or any(one.flags & _PARTIAL for one in events),
             )
         else:  # the plugin saw it, but not on the device
             put_unknown_end(call.raw, call.offset)
@@ -358,7 +366,7 @@ class Joiner:
         group = self.book.groups.get(call.group)
         comms = {event.comm for event in call.events}
         if group is not None and len(comms) == 1:
-            if not any(comparable(call, event) for event in call.events):
+            if not any(is_comparable(call, event) for event in call.events):
                 # Nothing tells how many events belong to it but what was issued later.
                 whole = self.book.is_over(call) and call.start_ns > group.trusted_from_ns
                 self._join(call, group, call.events, bound=not whole)

@@ -7,7 +7,6 @@ import struct
 from paceline.ring import layout as at
 from paceline.vocabulary import Flag
 
-_ISSUE = 24
 _FLAGS_OFFSET = 60
 _TIMES = struct.Struct("<QQ")
 _HOST_RETURN = int(Flag.HOST_RETURN)
@@ -41,8 +40,6 @@ def put_device_times(
     raw: bytearray, offset: int, start_ns: int, end_ns: int, *, partial: bool
 ) -> None:
     """Put into the record at ``offset`` what was measured; its call stays its issue."""
-    if not any(raw[offset + _ISSUE : offset + _ISSUE + 8]):
-        raw[offset + _ISSUE : offset + _ISSUE + 8] = raw[offset : offset + 8]
     _TIMES.pack_into(raw, offset, start_ns, end_ns)
     raw[offset + _FLAGS_OFFSET] = raw[offset + _FLAGS_OFFSET] & ~_HOST_RETURN | (
         _PARTIAL_TIME if partial else _GPU_TIME
