@@ -116,6 +116,16 @@ def test_a_record_that_contradicts_another_is_told_so(tmp_path: Path) -> None:
     assert "contradicts line 3" in notes[0]
 
 
+def test_what_the_device_did_in_a_step_does_not_contradict_what_the_host_did(
+    tmp_path: Path,
+) -> None:
+    host = {"rank": 0, "step": 0, "step_start_ns": 1000, "step_end_ns": 9000}
+    device = host | {"step_start_ns": 2000, "flags": 4}
+    backward = phase(0, 0, "backward"), phase(0, 0, "backward", flags=4)
+    counts, _ = faults_of(write(tmp_path / "a", [*GOOD, *backward, host, device]))
+    assert counts == {}
+
+
 def test_a_finished_record_goes_before_the_same_one_pending(tmp_path: Path) -> None:
     pending = GOOD[2] | {"end_ns": None}
     with read_event_log([write(tmp_path / "a", [GOOD[0], pending, *GOOD[1:]])]) as log:

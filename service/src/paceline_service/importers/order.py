@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from paceline.event_log import ROW_FIELDS
-from paceline.vocabulary import P2P_OPS, RecordKind
+from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.spool import FILE_COLUMN, LINE_COLUMN
 
 _P2P = frozenset(int(op) for op in P2P_OPS)
 _STEP = ROW_FIELDS.index("step")
 _END = ROW_FIELDS.index("end_ns")
+_FLAGS = ROW_FIELDS.index("flags")
 
 Report = Callable[[str, int, int, str], None]
 """reason, number of the file, line, message."""
@@ -39,9 +40,9 @@ class OrderWatch:
         if kind == RecordKind.COLLECTIVE:
             key, value = _identity_group(rank, code, group, peer), seq
         elif kind == RecordKind.PHASE:
-            key, value = (rank, kind, code), row[7]
+            key, value = (rank, kind, code, _on_device(row)), row[7]
         else:
-            key, value = (rank, kind), step
+            key, value = (rank, kind, _on_device(row)), step
         if self._last.get(key, -1) >= value:
             self.unordered.add(rank)
         self._last[key] = value
@@ -90,7 +91,14 @@ def _identity(row: list[int]) -> tuple[int, ...]:
     kind, code, group, seq, step, peer = row[:6]
     if kind == RecordKind.COLLECTIVE:
         return (*_identity_group(kind, code, group, peer), seq)
-    return (kind, code, step, row[7]) if kind == RecordKind.PHASE else (kind, step)
+    if kind == RecordKind.PHASE:
+        return (kind, code, step, row[7], _on_device(row))
+    return (kind, step, _on_device(row))
+
+
+def _on_device(row: Sequence[int]) -> bool:
+    """Whether a phase or step is the device's: it stands beside the host's of the same step."""
+    return bool(row[_FLAGS] & Flag.GPU_TIME)
 
 
 def _identity_group(first: int, code: int, group: int, peer: int) -> tuple[int, ...]:

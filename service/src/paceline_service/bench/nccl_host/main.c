@@ -37,6 +37,7 @@ static const struct {
     {"steps", INT, &options.steps},
     {"per-step", INT, &options.per_step},
     {"host-bound", INT, &options.host_bound},  // 1: the slow rank's host is late, not its GPU
+    {"hooks", INT, &options.hooks},            // 1: ranks also leave the ring of the hooks on torch
     {"compute-ms", REAL, &options.compute_ms},
     {"slow-rank", INT, &options.slow_rank},
     {"slow-ms", REAL, &options.slow_ms},

@@ -6,16 +6,20 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "hooks.h"
 #include "host.h"
 
 struct work {
   struct work *next;
   double compute_ms;
   struct op *op;  // NULL: computing
+  uint64_t start_ns, end_ns;
 };
 
 static struct comm comm;
-static struct work *first, **last = &first;
+static struct work *first, **end = &first;  // of the step
+static struct work *next;                   // not done yet
+static uint64_t stream_ns;                  // when the stream ended its last work
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int queued, over;
@@ -56,35 +60,38 @@ static void run_collective(struct op *op) {
 static void *run_stream(void *nothing) {
   for (;;) {
     pthread_mutex_lock(&lock);
-    while (!first && !over) pthread_cond_wait(&changed, &lock);
-    struct work *work = first;
+    while (!next && !over) pthread_cond_wait(&changed, &lock);
+    struct work *work = next;
     pthread_mutex_unlock(&lock);
     if (!work) return nothing;
+    work->start_ns = mono_ns();
     if (work->op)
       run_collective(work->op);
     else
       sleep_ms(work->compute_ms);
+    work->end_ns = mono_ns();
     pthread_mutex_lock(&lock);
-    first = work->next;
-    if (!first) last = &first;
+    next = work->next;
+    stream_ns = work->end_ns;
     queued--;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
-    free(work);
   }
 }
 
-static void launch(double compute_ms, struct op *op) {
+static struct work *launch(double compute_ms, struct op *op) {
   struct work *work = calloc(1, sizeof *work);
   if (!work) abort();
   work->compute_ms = compute_ms;
   work->op = op;
   pthread_mutex_lock(&lock);
-  *last = work;
-  last = &work->next;
+  *end = work;
+  end = &work->next;
+  if (!next) next = work;
   queued++;
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&lock);
+  return work;
 }
 
 static void synchronize(void) {
@@ -93,27 +100,57 @@ static void synchronize(void) {
   pthread_mutex_unlock(&lock);
 }
 
-static void run_step(void) {
+// The work of a step that is over.
+static void forget(void) {
+  while (first) {
+    struct work *work = first;
+    first = work->next;
+    free(work);
+  }
+  end = &first;
+}
+
+// Forward is one kernel, backward one before each collective; the host runs ahead and waits for the
+// GPU at the end. The slow rank's data loader is slow, or its forward on the GPU.
+static void run_step(int step) {
   double late_ms = options.rank == options.slow_rank ? options.slow_ms : 0;
-  if (options.host_bound) sleep_ms(late_ms);
+  double forward_ms = options.compute_ms / 3, backward_ms = options.compute_ms - forward_ms;
+  uint64_t begun = mono_ns();
+  sleep_ms(options.host_bound ? late_ms : 0);
+  uint64_t loaded = mono_ns();
+  struct work *forward = launch(forward_ms + (options.host_bound ? 0 : late_ms), NULL);
+  uint64_t forwarded = mono_ns();
+  struct work *backward = NULL;
   for (int number = 0; number < options.per_step; number++) {
-    double compute_ms = options.compute_ms / options.per_step;
-    if (!options.host_bound && number == 0) compute_ms += late_ms;
-    launch(compute_ms, NULL);
+    struct work *work = launch(backward_ms / options.per_step, NULL);
+    if (!backward) backward = work;
     struct op *one[] = {op_new(&comm, COLL, "AllReduce", -1, options.bytes)};
+    uint64_t called = mono_ns();
     comm_enqueue(&comm, one, 1);
     launch(0, one[0]);
+    hooks_all_reduce(one[0]->seq, step, options.bytes, called, mono_ns());
   }
+  uint64_t issued = mono_ns();
   synchronize();
+  uint64_t done = mono_ns();
+  hooks_phase(PHASE_INPUT, step, begun, loaded, 0, 0);
+  hooks_phase(PHASE_FORWARD, step, loaded, forwarded, 0, 0);
+  hooks_phase(PHASE_BACKWARD, step, forwarded, issued, 0, 0);
+  hooks_phase(PHASE_FORWARD, step, forward->start_ns, forward->end_ns, loaded, 1);
+  hooks_phase(PHASE_BACKWARD, step, backward->start_ns, stream_ns, forwarded, 1);
+  hooks_step(step, begun, done, 0);
+  hooks_step(step, forward->start_ns, stream_ns, 1);
+  forget();
 }
 
 void mode_ranks(void) {
   pthread_t stream;
   open_meetings((size_t)options.steps * (size_t)options.per_step + 2);
   comm_open(&comm, 0, 0x5eed + options.seed, "default_pg", options.world, options.rank);
+  if (options.hooks) hooks_open(options.rank, options.world);
   meet();  // nobody's first step contains the others' start
   if (pthread_create(&stream, NULL, run_stream, NULL)) abort();
-  for (int step = 0; step < options.steps; step++) run_step();
+  for (int step = 0; step < options.steps; step++) run_step(step);
   pthread_mutex_lock(&lock);
   over = 1;
   pthread_cond_broadcast(&changed);
@@ -123,6 +160,7 @@ void mode_ranks(void) {
   sleep_ms(options.linger_s * 1e3);
   meet();
   comm_close(&comm);
+  hooks_close();
   truth_comm(&comm);
   truth_ops(&comm);
   comm_free(&comm);
