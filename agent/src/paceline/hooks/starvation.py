@@ -51,19 +51,21 @@ class ThreadTimes:
 
     def read(self) -> Spent | None:
         """Return what the thread has spent until now."""
-        if self._file is None:
+        file = self._file
+        if file is None:
             return None
         try:
-            ran, queued = os.pread(self._file, 64, 0).split()[:2]
+            ran, queued = os.pread(file, 64, 0).split()[:2]
             return Spent(int(ran), int(queued))
         except (OSError, ValueError):  # the thread has ended
             return None
 
     def close(self) -> None:
         """Let go of the file; harmless when repeated."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        # Two threads may come here. Closing twice would close somebody else's file.
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
 
 class RunQueue:
@@ -88,10 +90,11 @@ class RunQueue:
         native_id = recorder.training_thread_id
         if not native_id:
             return
-        if self._times is None or self._times.native_id != native_id:
+        times = self._times
+        if times is None or times.native_id != native_id:
             self.close()
-            self._times = ThreadTimes(native_id)
-        spent, before = self._times.read(), self._before
+            times = self._times = ThreadTimes(native_id)
+        spent, before = times.read(), self._before
         since_ns, self._before, self._before_ns = self._before_ns, spent, now_ns
         if spent is None or before is None:
             return
@@ -105,9 +108,9 @@ class RunQueue:
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._times is not None:
-            self._times.close()
-        self._times, self._before = None, None
+        times, self._times, self._before = self._times, None, None
+        if times is not None:
+            times.close()
 
 
 class LockProbe:
