@@ -115,7 +115,7 @@ static void forget(void) {
 static void run_step(int step) {
   double late_ms = options.rank == options.slow_rank ? options.slow_ms : 0;
   double forward_ms = options.compute_ms / 3, backward_ms = options.compute_ms - forward_ms;
-  uint64_t begun = mono_ns();
+  uint64_t begun = mono_ns(), idle_ns = stream_ns;  // a step on the GPU begins where the last ended
   sleep_ms(options.host_bound ? late_ms : 0);
   uint64_t loaded = mono_ns();
   struct work *forward = launch(forward_ms + (options.host_bound ? 0 : late_ms), NULL);
@@ -139,7 +139,7 @@ static void run_step(int step) {
   hooks_phase(PHASE_FORWARD, step, forward->start_ns, forward->end_ns, loaded, 1);
   hooks_phase(PHASE_BACKWARD, step, backward->start_ns, stream_ns, forwarded, 1);
   hooks_step(step, begun, done, 0);
-  hooks_step(step, forward->start_ns, stream_ns, 1);
+  if (idle_ns) hooks_step(step, idle_ns, stream_ns, 1);
   forget();
 }
 
