@@ -12,6 +12,8 @@ import subprocess
 import sys
 
 RANKS = 2
+SAME_ATTEMPT = os.environ.get("SAME_ATTEMPT") == "1"
+"""As launchers do that restart processes and tell nobody."""
 
 
 def attempt(count: int, script: str) -> bool:
@@ -23,7 +25,7 @@ def attempt(count: int, script: str) -> bool:
             [sys.executable, script],
             env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank),
                  "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                 "TORCHELASTIC_RESTART_COUNT": str(count)},
+                 "TORCHELASTIC_RESTART_COUNT": "0" if SAME_ATTEMPT else str(count)},
         )
         for rank in range(RANKS)
     ]  # fmt: skip
