@@ -145,6 +145,7 @@ static void begin_channel(struct comm *comm, struct op *op, int channel) {
   op->begun |= 1ull << channel;
   op->kernel[channel] =
       kernel_start(comm->context, op->handle, channel, gpu_ns_at(op->start_ns[channel]));
+  atomic_fetch_add(&op->reported, 1);
 }
 
 static void end_channel(struct op *op, int channel, void *handle) {

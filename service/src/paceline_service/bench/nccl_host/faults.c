@@ -201,8 +201,9 @@ void mode_hang(void) {
     for (int channel = 0; channel < options.channels; channel++)
       one[0]->start_ns[channel] = at ? UINT64_MAX : mono_ns();
     comm_post(&good, one[0]);
+    while (!at && expects_kernels(&good) && atomic_load(&one[0]->reported) < options.channels)
+      sleep_ms(1);
   }
-  sleep_ms(50);
   printf("{\"type\":\"ready\"}\n");
   fflush(stdout);
   sleep_ms(options.linger_s * 1e3);

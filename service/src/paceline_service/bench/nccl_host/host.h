@@ -66,6 +66,7 @@ struct op {
   uint64_t stop_ns[MAX_CHANNELS];
   uint64_t lost, unpaired, begun, ended;  // a bit a channel
   atomic_int stopped;                     // stop_ns can be read
+  atomic_int reported;                    // channels whose beginning the plugin was told
   int pending;                            // never gets all its times
   void *handle;
   void *kernel[MAX_CHANNELS];
