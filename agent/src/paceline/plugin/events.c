@@ -115,6 +115,12 @@ static void *p2p_starts(struct comm *comm, const struct event *event) {
       .peer = peer,
       .code = (uint8_t)op,
   };
+  if (peer == comm->rank) {
+    // A copy within the GPU, as in every all-to-all: NCCL reports none of its channels. It would
+    // seem to be under way for ever, and its all-to-all to have no times.
+    atomic_fetch_add_explicit(&comm->orders, 1, memory_order_relaxed);
+    return NULL;
+  }
   if (comm->trusts_p2p && event->p2p.channels <= NCCL_MAX_CHANNELS) {
     facts.channels = event->p2p.channels;
   }
