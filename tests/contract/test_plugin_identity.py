@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from paceline import clock
 from paceline.settings import AgentSettings
+from tests.conftest import ROOT
 from tests.contract.nccl_driver import Nccl
 
 NAMES = (
@@ -184,3 +188,41 @@ def test_default_directory_is_that_of_the_settings(
             found += 1
         reader.close()
     assert found == 1
+
+
+IN_ITS_PLACE = {
+    "is missing": ("true", 1),
+    "is private": ("mkdir -m 700 $D", 1),
+    "can be written by others": ("mkdir -m 777 $D", 0),
+    "is a link": ("mkdir -m 700 $D.to && ln -s $D.to $D", 0),
+    "is of another user": ("mkdir -m 700 $D && chown 1 $D", 0),
+}
+
+
+@pytest.mark.parametrize("how", IN_ITS_PLACE)
+def test_default_directory_is_used_where_it_is_this_users_alone(
+    plugin_library: Path, tmp_path: Path, environment: pytest.MonkeyPatch, how: str
+) -> None:
+    environment.delenv("PACELINE_RUNTIME_DIR")
+    environment.setenv("D", f"/dev/shm/paceline-{os.getuid()}")
+    mounted = ["unshare", "--mount", "sh", "-ec"]
+    alone = "mount -t tmpfs tmpfs /dev/shm"
+    if (
+        os.getuid() != 0
+        or not shutil.which("unshare")
+        or subprocess.run([*mounted, alone], capture_output=True).returncode != 0
+    ):
+        pytest.skip("needs root that may mount a tmpfs: run as root with CAP_SYS_ADMIN")
+    make, rings = IN_ITS_PLACE[how]
+    play = (
+        "import os, sys; from pathlib import Path; from tests.contract.nccl_driver import Nccl;"
+        "nccl = Nccl(Path(sys.argv[1]), Path(sys.argv[2])); nccl.coll(nccl.comm());"
+        "print(sum(name.endswith('.ring') for name in os.listdir(os.environ['D'])),"
+        "nccl.library.paceline_errors(), nccl.counter('lost_records'))"
+    )
+    done = subprocess.run(
+        [*mounted, f'{alone}; {make}; exec "$@"', "sh", sys.executable, "-c", play,
+         str(plugin_library), str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.split() == [str(rings), str(1 - rings), str(1 - rings)], done.stderr

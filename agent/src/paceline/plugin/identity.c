@@ -211,12 +211,7 @@ static bool is_usable(const char *directory) {
   return !stat(directory, &found) && S_ISDIR(found.st_mode) && !access(directory, W_OK);
 }
 
-static void runtime_dir(char *to, size_t size) {
-  const char *given = getenv("PACELINE_RUNTIME_DIR");
-  if (is_given(given)) {
-    snprintf(to, size, "%s", given);
-    return;
-  }
+void default_runtime_dir(char *to, size_t size) {
   // The temporary directory, as Python's tempfile finds it.
   const char *const candidates[] = {"/dev/shm", getenv("TMPDIR"), getenv("TEMP"), getenv("TMP"),
                                     "/tmp",     "/var/tmp",       "/usr/tmp"};
@@ -228,6 +223,15 @@ static void runtime_dir(char *to, size_t size) {
     }
   }
   snprintf(to, size, "%s/paceline-%u", chosen, (unsigned)getuid());
+}
+
+static void runtime_dir(char *to, size_t size) {
+  const char *given = getenv("PACELINE_RUNTIME_DIR");
+  if (is_given(given)) {
+    snprintf(to, size, "%s", given);
+  } else {
+    default_runtime_dir(to, size);
+  }
 }
 
 static int level_of(const char *text) {

@@ -20,6 +20,9 @@ struct agent_settings {
 
 void settings_from_environment(struct agent_settings *settings);
 
+// Where rings are when no setting names a directory.
+void default_runtime_dir(char *to, size_t size);
+
 // The identity of a new ring of this process: fresh incarnation, present times.
 void identity_of(const struct agent_settings *settings, const char *producer,
                  struct ring_identity *identity);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "crc32.h"
+#include "identity.h"
 #include "ring.h"
 
 // As Path.mkdir(mode=0o700, parents=True, exist_ok=True): only the last one is private.
@@ -27,6 +28,19 @@ static int make_directory(const char *directory) {
   if (!mkdir(path, 0700)) return 0;
   if (errno != EEXIST) return errno;
   return stat(path, &found) ? errno : S_ISDIR(found.st_mode) ? 0 : ENOTDIR;
+}
+
+// As check_private() of the Python writer: the default directory has a name that anybody can guess,
+// beside everybody's files, so it must be this user's alone. One that a setting names is not judged.
+static bool is_safe(const char *directory) {
+  char usual[4096];
+  struct stat found;
+  size_t length = strlen(directory);
+  while (length > 1 && directory[length - 1] == '/') --length;
+  default_runtime_dir(usual, sizeof usual);
+  if (length != strlen(usual) || memcmp(directory, usual, length)) return true;
+  return !lstat(usual, &found) && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+         !(found.st_mode & (S_IWGRP | S_IWOTH));
 }
 
 // As ring_name() of the Python writer: readable, unique by incarnation, never a path.
@@ -111,6 +125,7 @@ int ring_open(struct ring *ring, const char *directory, const struct ring_identi
   atomic_init(&ring->free_slots, ~UINT64_C(0));
   int error = make_directory(directory);
   if (error) return error;
+  if (!is_safe(directory)) return EPERM;
   stem_of(stem, sizeof stem, identity);
   if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) != sizeof salt) salt = (uint32_t)mono_now_ns();
   if ((size_t)snprintf(ring->path, sizeof ring->path, "%s/%s" RING_SUFFIX, directory, stem) >=
