@@ -192,6 +192,11 @@ def test_default_directory_is_that_of_the_settings(
 
 IN_ITS_PLACE = {
     "is missing": ("true", 1),
+    "is missing, and one in it is named": ("umask 002; export PACELINE_RUNTIME_DIR=$D/run", 1),
+    "is not private, and one in it is named": (
+        "mkdir -m 777 $D; export PACELINE_RUNTIME_DIR=$D/run",
+        0,
+    ),
     "is private": ("mkdir -m 700 $D", 1),
     "can be written by others": ("mkdir -m 777 $D", 0),
     "is a link": ("mkdir -m 700 $D.to && ln -s $D.to $D", 0),
@@ -217,7 +222,7 @@ def test_default_directory_is_used_where_it_is_this_users_alone(
     play = (
         "import os, sys; from pathlib import Path; from tests.contract.nccl_driver import Nccl;"
         "nccl = Nccl(Path(sys.argv[1]), Path(sys.argv[2])); nccl.coll(nccl.comm());"
-        "print(sum(name.endswith('.ring') for name in os.listdir(os.environ['D'])),"
+        "print(len(list(Path(os.environ['D']).rglob('*.ring'))),"
         "nccl.library.paceline_errors(), nccl.counter('lost_records'))"
     )
     done = subprocess.run(

@@ -59,3 +59,20 @@ def test_directory_that_was_named_is_not_judged(tmp_path: Path) -> None:
     shared.mkdir()
     shared.chmod(0o777)
     make_ring(shared)
+
+
+def test_default_directory_is_made_private_whatever_the_umask(default: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        private.make_private(default / "run-1")
+    finally:
+        os.umask(before)
+    assert default.stat().st_mode & 0o777 == 0o700
+    make_ring(default)
+
+
+def test_directory_within_a_default_one_that_others_can_write_is_refused(default: Path) -> None:
+    default.mkdir()
+    default.chmod(0o777)
+    with pytest.raises(RingError, match=rf"{default} can be written by others"):
+        make_ring(default / "run-1")

@@ -30,17 +30,22 @@ static int make_directory(const char *directory) {
   return stat(path, &found) ? errno : S_ISDIR(found.st_mode) ? 0 : ENOTDIR;
 }
 
-// As check_private() of the Python writer: the default directory has a name that anybody can guess,
+// As make_private() of the Python writer: the default directory has a name that anybody can guess,
 // beside everybody's files, so it must be this user's alone. One that a setting names is not judged.
-static bool is_safe(const char *directory) {
+static int make_private(const char *directory) {
   char usual[4096];
   struct stat found;
-  size_t length = strlen(directory);
-  while (length > 1 && directory[length - 1] == '/') --length;
   default_runtime_dir(usual, sizeof usual);
-  if (length != strlen(usual) || memcmp(directory, usual, length)) return true;
-  return !lstat(usual, &found) && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
-         !(found.st_mode & (S_IWGRP | S_IWOTH));
+  size_t length = strlen(usual);
+  bool is_usual =
+      !strncmp(directory, usual, length) && (!directory[length] || directory[length] == '/');
+  if (is_usual) mkdir(usual, 0700);  // before what is in it, or it would be as the umask has it
+  int error = make_directory(directory);
+  if (error || !is_usual) return error;
+  if (lstat(usual, &found)) return errno;
+  bool is_safe = S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+                 !(found.st_mode & (S_IWGRP | S_IWOTH));
+  return is_safe ? 0 : EPERM;
 }
 
 // As ring_name() of the Python writer: readable, unique by incarnation, never a path.
@@ -123,9 +128,8 @@ int ring_open(struct ring *ring, const char *directory, const struct ring_identi
   ring->size_bytes = size_bytes;
   ring->capacity = capacity;
   atomic_init(&ring->free_slots, ~UINT64_C(0));
-  int error = make_directory(directory);
+  int error = make_private(directory);
   if (error) return error;
-  if (!is_safe(directory)) return EPERM;
   stem_of(stem, sizeof stem, identity);
   if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) != sizeof salt) salt = (uint32_t)mono_now_ns();
   if ((size_t)snprintf(ring->path, sizeof ring->path, "%s/%s" RING_SUFFIX, directory, stem) >=

@@ -10,8 +10,21 @@ from paceline.errors import ConfigError
 from paceline.settings import default_runtime_dir
 
 
+def make_private(directory: Path) -> None:
+    """Make a directory for rings, for this user alone; the default one is checked.
+
+    Raises:
+        ConfigError: it is not safe to use.
+    """
+    default = default_runtime_dir()
+    if default in directory.parents:
+        default.mkdir(mode=0o700, parents=True, exist_ok=True)  # else as the umask has it
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(directory)
+
+
 def check_private(directory: Path) -> None:
-    """Refuse the default directory where somebody else made it or may write to it.
+    """Refuse the default directory, and all in it, where others made it or may write to it.
 
     Its name can be guessed, and its parent is open to everybody. A directory that was named by
     a setting is the business of whoever named it.
@@ -19,8 +32,10 @@ def check_private(directory: Path) -> None:
     Raises:
         ConfigError: it is not safe to use.
     """
-    if directory != default_runtime_dir():
+    default = default_runtime_dir()
+    if default not in (directory, *directory.parents):
         return
+    directory = default
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode):
         fault = "is no directory"

@@ -26,7 +26,7 @@ from paceline.clock import mono_ns, take_anchor, wall_ns
 from paceline.errors import ConfigError, RingError
 from paceline.ring import layout as at
 from paceline.ring.layout import RingIdentity
-from paceline.ring.private import check_private
+from paceline.ring.private import make_private
 
 _WORD = 8
 
@@ -211,8 +211,7 @@ def _create(
     """Make the file whole under another name, lock it, then give it its own name."""
     unfinished = path.with_suffix(f".{secrets.token_hex(4)}.tmp")
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        check_private(directory)
+        make_private(directory)
         file = open(unfinished, "x+b", opener=_private)  # noqa: SIM115  it carries the lock
     except ConfigError as error:
         raise RingError(str(error)) from error

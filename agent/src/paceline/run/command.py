@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from paceline.plugin import library_path
+from paceline.ring.private import make_private
 from paceline.run.helpers import Helper, start_collector, start_sidecar
 from paceline.run.job import exec_job, run_job
 from paceline.run.nccl import PLUGIN_ENV, choose_plugin
@@ -119,7 +120,7 @@ class _Launch:
         plan = self._plan
         if plan.destination is Destination.NODE_SIDECAR:
             return
-        plan.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(plan.runtime_dir)
         if plan.destination is Destination.EMBEDDED:
             self._start_collector(cleanup)
         if not self._url:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from paceline.errors import ConfigError, PacelineError
-from paceline.ring.private import check_private
+from paceline.ring.private import make_private
 from paceline.sidecar.collector import Collector, is_loopback
 from paceline.sidecar.control import Control
 from paceline.sidecar.event_log import EventLogSink
@@ -41,8 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _log_to_stderr()
     try:
         options = read_options(sys.argv[1:] if argv is None else argv, os.environ)
-        options.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        check_private(options.runtime_dir)
+        make_private(options.runtime_dir)
         lock = DirectoryLock(options.runtime_dir / LOCK_NAME)
         if not lock.take():
             _log.warning("another sidecar serves %s already", options.runtime_dir)
