@@ -34,9 +34,9 @@ test-real-nccl: setup ## Run the NCCL plugin inside real NCCL libraries (downloa
 test-gpu: setup ## Run the tests that need an NVIDIA GPU
 	@$(PY) -m pytest -m gpu tests/gpu
 
-# Works straight from the checkout with whatever torch $(PYTHON) has: see docs/gpu.md.
+# Works straight from the checkout with whatever torch that Python has: see docs/gpu.md.
 gpu-check: ## Check plugin, timers and overhead on an NVIDIA GPU (8 minutes, PYTHON=)
-	@"$(BASE_PYTHON)" -m tools.gpu_check $(GPU_CHECK_ARGS)
+	@"$(or $(PYTHON),$(wildcard $(PY)),python3)" -m tools.gpu_check $(GPU_CHECK_ARGS)
 
 CHECKS := check-format check-lint check-types check-layers check-dashboards check-unit
 .PHONY: $(CHECKS)
