@@ -210,3 +210,39 @@ def test_in_a_new_ring_the_setting_stays_and_is_told_again(
     training.ask(0, "off", generation=2)
     training.steps(2)
     assert training.applied() == (2, 6)
+
+
+class Plugin:
+    """What NCCL has loaded into the process, as far as the level is its business."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def paceline_capture(self, on: int) -> None:
+        self.told.append(on)
+
+
+def test_the_nccl_plugin_is_told_when_collectives_go_off_and_on_and_not_of_a_stride(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = Plugin()
+    monkeypatch.setattr("paceline.plugin.load", lambda: plugin)
+    for generation, (level, stride) in enumerate(
+        [("collectives", 1), ("steps", 1), ("off", 1), ("full", 5), ("collectives", 2)], start=1
+    ):
+        training.ask(0, level, stride, generation)
+        training.steps(3)
+    assert plugin.told == [0, 1]
+
+
+def test_a_plugin_that_cannot_be_loaded_changes_nothing(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load() -> None:
+        raise OSError("no such library")
+
+    monkeypatch.setattr("paceline.plugin.load", load)
+    training.ask(0, "off")
+    training.steps(2)
+    assert not training.made.full
+    assert training.counted(at.HOOK_ERRORS_OFFSET) == 0
