@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -89,6 +92,19 @@ def test_nccl_2_27_is_not_asked_for_times_on_the_gpu_unless_somebody_wants_them(
 def test_the_mask_names_what_the_version_has(tmp_path: Path, abi: int, mask: int) -> None:
     truth = kit.play(tmp_path, abi=abi, collectives=1)
     assert {comm["mask"] for comm in truth.comms().values()} == {mask}
+
+
+@pytest.mark.parametrize("choice", ["auto", "on"])
+def test_rccl_whose_stamps_are_no_nanoseconds_is_not_asked_for_them(
+    tmp_path: Path, choice: str
+) -> None:
+    host = tmp_path / "librccl.so.1"
+    shutil.copy(kit.built().host, host)
+    words = replace(kit.built(), host=host).command("play", {"abi": 5, "collectives": 1})
+    env = kit.environment(tmp_path / "rings", PACELINE_NCCL_KERNELS=choice)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert {one["mask"] for one in kit.parse(done.stdout) if one["type"] == "comm"} == {0x06}
+    assert kit.only_ring(tmp_path / "rings").meta[0]["info"]["kernels"] == "off"
 
 
 def test_without_a_choice_the_newest_interface_is_taken(tmp_path: Path) -> None:
@@ -222,6 +238,17 @@ def test_the_gpus_clock_may_show_any_time_in_any_ticks(
     records = kit.keyed(kit.only_ring(tmp_path))
     errors_ns = [records[kit.key(op)].start_ns - op["start"] for op in truth.ops("coll")]
     assert min(errors_ns) >= -tick_ns
+    assert median(errors_ns) < 2_000_000
+
+
+def test_a_thread_of_nccl_that_reports_late_at_first_costs_no_times(tmp_path: Path) -> None:
+    truth = kit.play(tmp_path, collectives=200, stall_ms=60)
+    records = kit.keyed(kit.only_ring(tmp_path))
+    ops = truth.ops("coll")
+    assert all(records[kit.key(op)].flags == Flag.GPU_TIME for op in ops)
+    # What was reported late is placed late; what comes after it is not.
+    errors_ns = [records[kit.key(op)].start_ns - op["start"] for op in ops]
+    assert errors_ns[0] > 50_000_000
     assert median(errors_ns) < 2_000_000
 
 

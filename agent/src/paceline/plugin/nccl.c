@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <stddef.h>
+#include <string.h>
 
 typedef int (*version_function)(int *version);
 typedef int (*device_function)(int *device);
@@ -29,6 +30,17 @@ int nccl_version(const void *near, const void *or_near) {
   if (!version) version = version_near(or_near);
   if (!version) version = ask_version(dlsym(RTLD_DEFAULT, "ncclGetVersion"));
   return version;
+}
+
+static bool is_in_rccl(const void *address) {
+  Dl_info found;
+  if (!address || !dladdr(address, &found) || !found.dli_fname) return false;
+  const char *name = strrchr(found.dli_fname, '/');
+  return strstr(name ? name : found.dli_fname, "rccl") != NULL;
+}
+
+bool nccl_is_amds(const void *near, const void *or_near) {
+  return is_in_rccl(near) || is_in_rccl(or_near);
 }
 
 int cuda_device(void) {

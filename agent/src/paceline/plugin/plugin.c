@@ -41,7 +41,8 @@ static void open_communicator(void **context, int *mask, struct comm_facts *fact
   void *logger = NULL;
   memcpy(&logger, &log, sizeof logger);
   nccl.version = nccl_version(caller, logger);
-  nccl.kernels = wants_kernels(nccl.version, facts->abi, settings.level);
+  nccl.kernels =
+      !nccl_is_amds(caller, logger) && wants_kernels(nccl.version, facts->abi, settings.level);
   session_describe_nccl(&nccl);
   facts->kernels = nccl.kernels;
   // NCCL's own translation from a newer version to 4 leaves the number of channels unset.
