@@ -1,8 +1,9 @@
 #include "clock.h"
 
 enum {
-  // A stamp can only be this far in the future if an earlier one was that late or wrong.
-  MAX_EARLY_NS = 10 * 1000 * 1000,
+  // A stamp can only be this far in the future if an earlier one was that late or wrong. NCCL's thread
+  // may well be late at first: it sets up connections meanwhile, and a job may have no core for it.
+  MAX_EARLY_NS = 1000 * 1000 * 1000,
   // So many in a row are no wrong stamps but another clock: the timer was set, or the first was
   // bad.
   STRANGERS_THAT_AGREE = 16,

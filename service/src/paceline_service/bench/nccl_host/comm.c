@@ -225,6 +225,7 @@ static void *report(void *argument) {
   struct comm *comm = argument;
   struct op *window[WINDOW];
   int count = 0;
+  double stall_ms = options.stall_ms;
   for (;;) {
     pthread_mutex_lock(&comm->lock);
     while (!comm->queue && !count && !comm->closing) pthread_cond_wait(&comm->changed, &comm->lock);
@@ -237,6 +238,8 @@ static void *report(void *argument) {
     }
     pthread_mutex_unlock(&comm->lock);
     if (!count) return NULL;
+    sleep_ms(stall_ms);
+    stall_ms = 0;
     int done = 0, kept = 0;
     if (options.reorder) {
       sleep_ms(0.2);

@@ -42,6 +42,7 @@ static const struct {
     {"slow-rank", INT, &options.slow_rank},
     {"slow-ms", REAL, &options.slow_ms},
     {"kernel-us", REAL, &options.kernel_us},
+    {"stall-ms", REAL, &options.stall_ms},  // the thread that reports is that late at first
     {"linger-s", REAL, &options.linger_s},  // stay before the communicators are destroyed
     {"bytes", U64, &options.bytes},
     {"seed", U64, &options.seed},
