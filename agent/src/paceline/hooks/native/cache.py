@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 MODULE = "paceline_native_hook"
-SOURCES = ("module.cpp", "waits.h", "kernel.h", "state.h", "pending.h", "ring.h")
+SOURCES = (
+    "module.cpp", "ring_functions.h", "waits.h", "kernel.h", "state.h", "pending.h", "ring.h",
+)  # fmt: skip
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
