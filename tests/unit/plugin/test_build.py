@@ -120,6 +120,47 @@ def test_library_is_built_once_into_the_cache_and_found_there(
     assert python(where, installed) == "None"
 
 
+def test_cache_is_made_private_whatever_the_umask(
+    installed: dict[str, str], tmp_path: Path
+) -> None:
+    needs_compiler()
+    code = "import os; os.umask(0o002); from paceline.plugin import build; print(build())"
+    made = Path(python(code, installed))
+    assert {part.stat().st_mode & 0o077 for part in made.parents if tmp_path in part.parents} == {0}
+
+
+def test_cache_of_another_kind_of_machine_is_not_looked_into(
+    installed: dict[str, str],
+) -> None:
+    needs_compiler()
+    python("from paceline.plugin import build; print(build())", installed)
+    where = (
+        "import os; me = os.uname(); os.uname = lambda: type(me)((*me[:4], 'aarch65'));"
+        "from paceline.plugin import library_path; print(library_path())"
+    )
+    assert python(where, installed) == "None"
+
+
+def test_user_without_a_home_has_no_plugin_and_hears_what_to_set(
+    installed: dict[str, str],
+) -> None:
+    needs_compiler()
+    nobody = (
+        "import os, pwd; os.environ.pop('HOME', None); del os.environ['XDG_CACHE_HOME']\n"
+        "def unknown(uid): raise KeyError(uid)\n"
+        "pwd.getpwuid = unknown\n"
+        "def refuse(*_, **__): raise PermissionError('no')\n"
+        "import pathlib; pathlib.Path.mkdir = refuse\n"
+        "from paceline.plugin import BuildError, build, library_path\n"
+        "print(library_path())\n"
+        "try: build()\n"
+        "except BuildError as error: print(error)\n"
+    )
+    path, problem = python(nobody, installed).splitlines()
+    assert path == "None"
+    assert "set XDG_CACHE_HOME" in problem
+
+
 def test_library_of_other_sources_is_not_used(installed: dict[str, str], agent: Path) -> None:
     compile_with = needs_compiler()
     beside = agent / "src" / PLUGIN / compiling.LIBRARY

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.errors import PacelineError
-from paceline.hooks.native.cache import cache_dir, why_not_safe
+from paceline.hooks.native.cache import cache_dir, make_cache, why_not_safe
 from paceline.plugin import compile as compiling
 from paceline.ring.layout import RingIdentity
 
 log = logging.getLogger(__name__)
 PLUGIN_ENV = "NCCL_PROFILER_PLUGIN"
+_LIBC = "CS_GNU_LIBC_VERSION"
 
 
 class BuildError(PacelineError):
@@ -113,7 +114,7 @@ def build() -> Path:
         )
     target = _cached(os.environ)
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_cache(target.parent)
         problem = compiling.compile_library(compile_with, target) or why_not_safe(target)
     except OSError as error:
         raise BuildError(
@@ -125,4 +126,8 @@ def build() -> Path:
 
 
 def _cached(env: Mapping[str, str]) -> Path:
-    return cache_dir(env) / "plugin" / compiling.source_hash() / compiling.LIBRARY
+    # A home may be shared by machines that cannot load each other's libraries.
+    known = _LIBC in os.confstr_names
+    libc = ((known and os.confstr(_LIBC)) or "libc").replace(" ", "-")
+    key = f"{compiling.source_hash()}-{os.uname().machine}-{libc}"
+    return cache_dir(env) / "plugin" / key / compiling.LIBRARY

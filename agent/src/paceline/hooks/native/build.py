@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import PacelineError
-from paceline.hooks.native.cache import library_file, why_not_safe
+from paceline.hooks.native.cache import library_file, make_cache, why_not_safe
 
 COMPILERS = ("c++", "g++", "clang++")
 TIMEOUT_S = 600
@@ -68,7 +68,7 @@ def build(torch: Any, env: Mapping[str, str]) -> Path:
             "the Python hooks serve without"
         )
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_cache(target.parent)
         with _locked(target.with_suffix(".lock")):
             if not (target.is_file() and not why_not_safe(target)):
                 _compile(command(torch, compile_with, target.with_suffix(".tmp")), target)
@@ -123,7 +123,7 @@ def main() -> None:
     os.nice(19)
     with contextlib.suppress(BuildError, BlockingIOError):
         target = library_file(torch, os.environ)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_cache(target.parent)
         with _locked(target.with_suffix(".asked"), wait=False):
             build(torch, os.environ)
 

@@ -21,7 +21,24 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def cache_dir(env: Mapping[str, str]) -> Path:
     """Return ``$XDG_CACHE_HOME/paceline``, or ``~/.cache/paceline``."""
     base = env.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "paceline"
+    return (Path(base) if base.startswith("/") else _home() / ".cache") / "paceline"
+
+
+def make_cache(directory: Path) -> None:
+    """Make ``directory`` and what is missing above it, for this user alone.
+
+    What Path.mkdir makes above it is as the umask has it: often writable by a group.
+    """
+    missing = [part for part in (directory, *directory.parents) if not part.exists()]
+    for part in reversed(missing):
+        part.mkdir(mode=0o700, exist_ok=True)
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without a name, in a container
+        return Path("/nonexistent")
 
 
 def key(torch: Any) -> str:
