@@ -172,6 +172,22 @@ def test_library_of_other_sources_is_not_used(installed: dict[str, str], agent: 
     assert python(where, installed) == "None"
 
 
+def test_doctor_warns_of_a_library_that_cannot_be_loaded_here(
+    installed: dict[str, str], agent: Path
+) -> None:
+    # As one that was made where the C library is newer: NCCL goes on without, and says nothing.
+    mark = compiling.MARK + compiling.source_hash().encode()
+    (agent / "src" / PLUGIN / compiling.LIBRARY).write_bytes(b"no library" + mark)
+    code = (
+        "from paceline.doctor.built import plugin_check; one = plugin_check();"
+        "print(one.status, one.found, one.remedy)"
+    )
+    found = python(code, installed)
+    assert found.startswith("warn")
+    assert "cannot be loaded" in found
+    assert "--no-cache-dir" in found
+
+
 def test_missing_compiler_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import os
@@ -34,6 +35,15 @@ def plugin_check() -> Check:
     plugin = _plugin_module()
     library = plugin.library_path() if plugin is not None else None
     if library:
+        try:
+            ctypes.CDLL(str(library))  # NCCL is silent where it cannot
+        except OSError as error:
+            return Check(
+                name="plugin",
+                status=WARN,
+                found=f"the NCCL profiler plugin cannot be loaded here: {error}",
+                remedy="compile it on this machine: pip install --force-reinstall --no-cache-dir",
+            )
         return Check(name="plugin", status=OK, found=str(library))
     return Check(
         name="plugin",
