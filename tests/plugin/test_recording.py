@@ -252,6 +252,16 @@ def test_a_thread_of_nccl_that_reports_late_at_first_costs_no_times(tmp_path: Pa
     assert median(errors_ns) < 2_000_000
 
 
+def test_a_host_that_loses_its_core_between_launch_and_report_loses_no_times(
+    tmp_path: Path,
+) -> None:
+    truth = kit.play(tmp_path, collectives=80, preempt_ms=5)
+    records = kit.keyed(kit.only_ring(tmp_path))
+    ops = truth.ops("coll")
+    assert sum(op["called"] - op["start"] > 4_000_000 for op in ops) == 10
+    assert all(records[kit.key(op)].flags == Flag.GPU_TIME for op in ops)
+
+
 @pytest.mark.parametrize("drift_ppm", [-100, 100])
 def test_a_clock_that_drifts_is_followed(tmp_path: Path, drift_ppm: int) -> None:
     truth = kit.play(

@@ -7,9 +7,9 @@
 enum {
   SPINS = 64,
   YIELDS = 256,
-  // NCCL calls us just after it has launched the kernel, so a GPU that waits may have begun before.
-  // More than this is another collective's stamp.
-  ENQUEUE_SLACK_NS = 1000 * 1000,
+  // NCCL calls us after it has launched the kernel, so a GPU that waits may have begun before, and
+  // long before where the host lost its core in between. More than this is another collective's stamp.
+  ENQUEUE_SLACK_NS = 20 * 1000 * 1000,
   // Kernels that were launched together may be reported out of order, by less than this.
   TOGETHER_NS = 2000,
   // As many works of a channel as NCCL remembers: what it has not reported by then never comes.

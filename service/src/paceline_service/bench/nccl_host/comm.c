@@ -94,6 +94,7 @@ void comm_enqueue(struct comm *comm, struct op **ops, int count) {
     struct op *op = ops[at];
     void *parent = options.graph ? comm->stale : api[at];
     struct event *event = describe(comm, op, group, parent);
+    if (comm->launches % 8 == 0) sleep_ms(options.preempt_ms);
     op->called_ns = mono_ns();
     op->handle = event_start(comm->context, event);
     op->enqueued_ns = mono_ns();

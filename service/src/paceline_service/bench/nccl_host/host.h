@@ -15,7 +15,7 @@ struct options {
   int threads, comms, collectives, channels, group, p2p, ce, burst;
   int late, reorder, lose_every, lie, graph;
   int rank, world, steps, per_step, host_bound, hooks;
-  double compute_ms, slow_ms, kernel_us, linger_s, stall_ms;
+  double compute_ms, slow_ms, kernel_us, linger_s, stall_ms, preempt_ms;
   int slow_rank;
   uint64_t bytes, seed, events;
   int64_t gpu_offset_ns;

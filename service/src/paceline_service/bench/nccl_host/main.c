@@ -43,6 +43,7 @@ static const struct {
     {"slow-ms", REAL, &options.slow_ms},
     {"kernel-us", REAL, &options.kernel_us},
     {"stall-ms", REAL, &options.stall_ms},  // the thread that reports is that late at first
+    {"preempt-ms", REAL, &options.preempt_ms},  // of every 8th launch, before startEvent
     {"linger-s", REAL, &options.linger_s},  // stay before the communicators are destroyed
     {"bytes", U64, &options.bytes},
     {"seed", U64, &options.seed},
