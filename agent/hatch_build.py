@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -23,6 +24,8 @@ PLUGIN = Path("paceline", "plugin")
 class InjectionHook(BuildHookInterface):  # type: ignore[type-arg]
     """Adds the file that lets ``paceline run`` instrument a job, and the plugin."""
 
+    _scratch = ""
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add both to the wheel; its root becomes site-packages."""
         key = "force_include_editable" if version == "editable" else "force_include"
@@ -33,13 +36,19 @@ class InjectionHook(BuildHookInterface):  # type: ignore[type-arg]
             self._compile(compiling, package / compiling.LIBRARY)
             return
         # Not into the sources, where an older one of an editable installation may lie.
-        library = Path(tempfile.mkdtemp(prefix="paceline-build-"), compiling.LIBRARY)
+        self._scratch = tempfile.mkdtemp(prefix="paceline-build-")
+        library = Path(self._scratch, compiling.LIBRARY)
         if self._compile(compiling, library):
             build_data[key][str(library)] = str(PLUGIN / compiling.LIBRARY)
             build_data["pure_python"] = False
             # Of one platform, but of no Python: nothing in it is linked to one.
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["tag"] = f"py3-none-{platform}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was compiled: the wheel has it."""
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _compile(self, compiling: ModuleType, library: Path) -> bool:
         if not compiling.is_supported():

@@ -60,6 +60,13 @@ def test_wheel_brings_the_library_and_is_of_one_platform(agent: Path) -> None:
     assert "paceline_inject.pth" in names
 
 
+def test_wheel_leaves_nothing_behind(agent: Path, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    hatch(agent, "wheel", TMPDIR=str(scratch))
+    assert list(scratch.iterdir()) == []
+
+
 def test_wheel_made_without_a_compiler_is_whole_but_for_the_library(agent: Path) -> None:
     wheel = hatch(agent, "wheel", PATH="/nowhere", CC="")
     assert wheel.name == "paceline-0.1.0-py3-none-any.whl"
