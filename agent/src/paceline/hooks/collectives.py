@@ -84,7 +84,7 @@ class CollectiveHooks:
 
     def _kernel(self, spec: Operator, call: Callable[..., Any]) -> Callable[..., Any]:
         recorder, below = self._recorder, self._below
-        arrive, issued, tells_async = self._arrive(spec), self._issued, spec.async_at >= 0
+        arrive, issued, tells_async = self._arrive(spec), self._issued(), spec.async_at >= 0
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.on:
@@ -179,28 +179,33 @@ class CollectiveHooks:
 
         return arrive
 
-    def _issued(self, entry: Entry, out: Any, tells_async: bool) -> None:
-        """The call came back: keep its Work until the release is seen."""
-        boxed = out[-1] if type(out) is tuple and out else out
-        if boxed is None or type(boxed) is tuple or not entry.on_cpu:
-            device = self._recorder.device
-            if entry.timed is None or device is None:
+    def _issued(self) -> Callable[[Entry, Any, bool], None]:
+        """Return what is done when a call came back: keep its Work until the release is seen."""
+        recorder, unbox = self._recorder, self._c10d.Work.unbox
+        known_works, add = recorder.known_works, recorder.pending.add
+
+        def issued(entry: Entry, out: Any, tells_async: bool) -> None:
+            boxed = out[-1] if type(out) is tuple and out else out
+            if boxed is None or type(boxed) is tuple or not entry.on_cpu:
+                device = recorder.device
+                if entry.timed is None or device is None:
+                    self._ended(entry, 0)
+                else:
+                    none = boxed is None or type(boxed) is tuple
+                    device.returned(entry, not none and unbox(boxed) is not None, tells_async)
+                return
+            work = unbox(boxed)
+            if work is None:
                 self._ended(entry, 0)
-            else:
-                none = boxed is None or type(boxed) is tuple
-                has_work = not none and self._c10d.Work.unbox(boxed) is not None
-                device.returned(entry, has_work, tells_async)
-            return
-        work = self._c10d.Work.unbox(boxed)
-        if work is None:
-            self._ended(entry, 0)
-            return
-        if type(work) not in self._recorder.known_works:
-            self._know(type(work))
-        if not tells_async:
-            entry.returned_ns = mono_ns()
-        entry.work = work
-        self._recorder.pending.add(entry)
+                return
+            if type(work) not in known_works:
+                self._know(type(work))
+            if not tells_async:
+                entry.returned_ns = mono_ns()
+            entry.work = work
+            add(entry)
+
+        return issued
 
     def _ended(self, entry: Entry, flags: int) -> None:
         """No Work is kept: on a CPU the call itself was the wait, on a device we know no more.

@@ -17,10 +17,10 @@ import re
 import secrets
 import struct
 import threading
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
+from zlib import crc32
 
 from paceline.clock import mono_ns, take_anchor, wall_ns
 from paceline.errors import ConfigError, RingError
@@ -29,6 +29,10 @@ from paceline.ring.layout import RingIdentity
 from paceline.ring.private import make_private
 
 _WORD = 8
+_HEAD_WORD = at.HEAD_OFFSET // _WORD
+_CRC_WORD = at.RECORD_CRC_OFFSET // _WORD
+_COMMIT_WORD = at.RECORD_COMMIT_OFFSET // _WORD
+_pack = at.RECORD.pack
 
 
 class RingWriter:
@@ -86,18 +90,15 @@ class RingWriter:
         """
         index = next(self._next_index)
         offset = self._records_offset + index % self._capacity * at.RECORD_BYTES
-        words = self._words
-        commit_word = (offset + at.RECORD_COMMIT_OFFSET) // _WORD
-        words[commit_word] = 0
-        at.RECORD.pack_into(
-            self._map, offset,
+        words, word = self._words, offset // _WORD
+        words[word + _COMMIT_WORD] = 0
+        fields = _pack(
             start_ns, end_ns, join_ns, issue_ns, payload_bytes, seq, step, peer, group, kind, code,
             flags,
         )  # fmt: skip
-        crc_offset = offset + at.RECORD_CRC_OFFSET
-        words[crc_offset // _WORD] = zlib.crc32(self._bytes[offset:crc_offset])
-        words[commit_word] = index + 1
-        words[at.HEAD_OFFSET // _WORD] = index + 1
+        self._map[offset : offset + at.RECORD_CRC_OFFSET] = fields
+        words[word + _CRC_WORD] = crc32(fields)
+        words[word + _COMMIT_WORD] = words[_HEAD_WORD] = index + 1
 
     def begin(
         self,
@@ -143,7 +144,7 @@ class RingWriter:
                 self.count(at.DROPPED_META_OFFSET)
                 return False
             offset = at.META_OFFSET + used
-            at.META_ENTRY.pack_into(self._map, offset, len(text), zlib.crc32(text))
+            at.META_ENTRY.pack_into(self._map, offset, len(text), crc32(text))
             body = offset + at.META_ENTRY.size
             self._bytes[body : body + len(text)] = text
             self._words[at.META_HEAD_OFFSET // _WORD] = used + size
@@ -256,7 +257,7 @@ def static_header(identity: RingIdentity, capacity: int) -> bytes:
         identity.boot_id.encode(), identity.time_namespace, identity.producer.encode(),
     )  # fmt: skip
     padded = fields.ljust(at.STATIC_CRC_OFFSET, b"\0")
-    return padded + at.U32.pack(zlib.crc32(padded))
+    return padded + at.U32.pack(crc32(padded))
 
 
 def new_identity(
