@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,13 +92,18 @@ def rank_environment(
 
 
 def run_ranks(
-    script: str, directory: Path, world_size: int = 2, *, env: Mapping[str, str] | None = None
+    script: str,
+    directory: Path,
+    world_size: int = 2,
+    *,
+    env: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
 ) -> Finished:
     """Run ``jobs/<script>`` on every rank to its end."""
     port = free_port()
     processes = [
         subprocess.Popen(
-            [sys.executable, str(JOBS / script)],
+            [sys.executable, str(JOBS / script), *arguments],
             env=rank_environment(rank, world_size, port, directory, env),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

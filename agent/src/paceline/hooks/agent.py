@@ -44,6 +44,7 @@ class Agent:
         self._groups: Any = None
         self._lock = threading.RLock()
         self._closed = False
+        self._abandoned = False
 
     def arm(self, module: ModuleType | None = None) -> None:
         """Wait for torch.distributed, or begin at once where it is imported.
@@ -80,6 +81,8 @@ class Agent:
         Python has seen (torch's own Python API shows them, and so do our kernels) need the
         interpreter's lock for that; once the interpreter ends, asking for it aborts the process.
         """
+        if self._abandoned:
+            return
         self.close()
         if self.recorder is not None:
             newest_ns = self.recorder.pending.newest_start_ns
@@ -92,10 +95,10 @@ class Agent:
         Returns:
             False where the parent is no rank: then the child may become one.
         """
+        self._lock = threading.RLock()  # another thread may have held it
         if self.recorder is None and not self._closed:
-            self._lock = threading.RLock()
             return False
-        self._closed = True
+        self._closed = self._abandoned = True
         self._finder.forget()
         if self.recorder is not None:
             self.recorder.on = False

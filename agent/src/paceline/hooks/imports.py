@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ class PostImportFinder:
 
     def __init__(self) -> None:
         self._wanted: dict[str, list[Callback]] = {}
+        self._asking = threading.local()
 
     def when_imported(self, name: str, callback: Callback) -> None:
         """Call ``callback(module)`` now if ``name`` is imported, else right after it will be."""
@@ -36,17 +38,22 @@ class PostImportFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> Any:
         """Give the spec that the other finders give, its loader wrapped; None for all others."""
-        if name not in self._wanted:
+        # Another finder that asks all the others, of ours or not, asks this one too.
+        if name not in self._wanted or getattr(self._asking, "name", None) == name:
             return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _NotifyingLoader(spec.loader, self._loaded)  # type: ignore[assignment]
-                return spec
-        return None
+        self._asking.name, before = name, getattr(self._asking, "name", None)
+        try:
+            for finder in sys.meta_path:
+                if finder is self or not hasattr(finder, "find_spec"):
+                    continue
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    if spec.loader is not None:
+                        spec.loader = _NotifyingLoader(spec.loader, self._loaded)  # type: ignore[assignment]
+                    return spec
+            return None
+        finally:
+            self._asking.name = before
 
     def _loaded(self, module: ModuleType) -> None:
         for callback in self._wanted.pop(module.__name__, ()):

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.integration.hooks.kit import run_ranks
+
+pytestmark = pytest.mark.integration
+
+
+def run(case: str, directory: Path, hooks: Mapping[str, str], **env: str) -> str:
+    job = run_ranks("left_alone.py", directory, 1, env={**hooks, **env}, arguments=[case])
+    assert job.returncodes == [0], job.output
+    for ring in job.rings.values():
+        assert ring.errors == 0
+        assert ring.closed
+    return job.output[0]
+
+
+def test_init_before_torch_is_imported_works_under_paceline_run(tmp_path: Path) -> None:
+    run("init_before_torch", tmp_path, {})
+
+
+def test_a_pool_of_processes_can_be_given_torchs_functions_that_save(tmp_path: Path) -> None:
+    run("save_in_another_process", tmp_path, {})
+
+
+def test_a_child_that_is_forked_while_collectives_complete_does_not_hang(
+    tmp_path: Path, native: Mapping[str, str]
+) -> None:
+    run("fork_while_collectives_complete", tmp_path, native)
