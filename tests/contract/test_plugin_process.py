@@ -208,6 +208,29 @@ def test_child_of_a_process_that_used_no_nccl_is_like_any_other(
     assert done.returncode == 0, done.stderr
 
 
+def test_child_that_is_forked_while_hooks_speak_to_the_plugin_can_speak_to_it(
+    plugin_library: Path, tmp_path: Path
+) -> None:
+    body = """
+import ctypes, threading
+library = ctypes.CDLL(sys.argv[1])
+tell = lambda: library.paceline_identify(b"j", b"r", 0, 1, 1, 2, b"n", b"/nowhere")
+threading.Thread(target=lambda: [tell() for _ in iter(int, 1)], daemon=True).start()
+for _ in range(300):
+    child = os.fork()
+    if not child:
+        signal.alarm(5)
+        tell()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+os._exit(0)
+"""
+    head = "import os, signal, sys\n"
+    command = [sys.executable, "-c", head + body, str(plugin_library)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_process_that_exits_says_goodbye(plugin_library: Path, tmp_path: Path) -> None:
     done = process(plugin_library, tmp_path, "nccl.runs(context, nccl.coll(context))")
     assert done.returncode == 0, done.stderr

@@ -30,6 +30,8 @@ static struct {
 // A child inherits the mapping of its parent's ring, but is another process: not a byte of it may
 // come from the child. A child of a process that had not begun is like any other process.
 static void after_fork_in_child(void) {
+  // A thread that is not here may have held it.
+  pthread_mutex_init(&session.rare, NULL);
   if (atomic_load(&session.used)) atomic_store(&session.dead, true);
 }
 
