@@ -71,6 +71,7 @@ def _measure(part: str, *, quick: bool) -> dict[str, object]:
         "collective": agent.measure_collective(quick=quick, native=native),
         "plugin": plugin.measure(quick=quick),
         "sidecar": sidecar.measure(quick=quick),
+        "sidecar_joining": sidecar.measure(quick=quick, device_times=True),
         "memory": agent.measure_memory(quick=quick),
         "import": agent.measure_import(quick=quick),
     }

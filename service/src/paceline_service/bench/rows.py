@@ -46,6 +46,10 @@ def _agent(result: Mapping[str, Any]) -> Rows:
             f"sidecar, {sidecar['records_per_s']:,.0f} records/s of {sidecar['ranks']} ranks",
             f"{sidecar['cpu_ratio']:.2%} of a core", "", "<= 2 %",
         ),
+        (
+            "  the same with the plugin's records to be joined",
+            f"{result['sidecar_joining']['cpu_ratio']:.2%} of a core", "", "<= 2 %",
+        ),
         ("sidecar, memory (RSS)", f"{sidecar['rss_mib']:.0f} MiB", "", "<= 80"),
         ("memory of a rank (RSS)", f"{memory['rank_rss_mib']:.0f} MiB", "", ""),
         ("  added: private, without the ring", f"{memory['added_mib']['private']:.1f} MiB", "",
@@ -63,6 +67,7 @@ def _plugin(plugin: Mapping[str, Any]) -> Rows:
     return [
         ("NCCL plugin, a collective on the calling thread",
          f"{plugin['collective_ns']:.0f} ns", "", "<= 300"),
+        ("  after its memory left the caches", f"{plugin['collective_cold_ns']:.0f} ns", "", ""),
         ("  instructions of it (callgrind)", shown, "", ""),
         ("  another callback", f"{plugin['callback_ns']:.0f} ns", "", ""),
     ]  # fmt: skip
