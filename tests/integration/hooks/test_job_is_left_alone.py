@@ -5,18 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.hooks.kit import run_ranks
+from paceline.vocabulary import Op
+from tests.integration.hooks.kit import Finished, run_ranks
 
 pytestmark = pytest.mark.integration
 
 
-def run(case: str, directory: Path, hooks: Mapping[str, str], **env: str) -> str:
+def run(case: str, directory: Path, hooks: Mapping[str, str], **env: str) -> Finished:
     job = run_ranks("left_alone.py", directory, 1, env={**hooks, **env}, arguments=[case])
     assert job.returncodes == [0], job.output
     for ring in job.rings.values():
         assert ring.errors == 0
         assert ring.closed
-    return job.output[0]
+    return job
 
 
 def test_init_before_torch_is_imported_works_under_paceline_run(tmp_path: Path) -> None:
@@ -31,3 +32,12 @@ def test_a_child_that_is_forked_while_collectives_complete_does_not_hang(
     tmp_path: Path, native: Mapping[str, str]
 ) -> None:
     run("fork_while_collectives_complete", tmp_path, native)
+
+
+def test_closing_and_beginning_again_never_disturbs_threads_that_issue_collectives(
+    tmp_path: Path, hooks: Mapping[str, str]
+) -> None:
+    job = run("close_and_begin_again_beside_threads", tmp_path, hooks)
+    assert job.rings[0].ops() == [Op.ALL_REDUCE]  # the last of the rings
+    assert "Error" not in job.output[0]
+    assert "Exception" not in job.output[0]

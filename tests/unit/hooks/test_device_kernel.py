@@ -80,7 +80,8 @@ def kernel(rank: Rank, works: Works, arguments: list[str]) -> Any:
     hooks = CollectiveHooks(torch, c10d, rank.recorder)
     spec = operator("allreduce_", arguments)
     assert spec is not None
-    call = hooks._kernel(spec, works.all_reduce)
+    serving = hooks._serving(spec, hooks._issued())
+    call = hooks._kernel(spec, works.all_reduce, [serving])
 
     def issue(*rest: Any) -> Any:
         return call(hooks._below, [DeviceTensor()], group, None, None, *rest)

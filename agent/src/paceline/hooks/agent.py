@@ -88,6 +88,8 @@ class Agent:
             newest_ns = self.recorder.pending.newest_start_ns
             if newest_ns and mono_ns() - newest_ns < RECENT_NS:
                 time.sleep(REST_S)
+        if self._collectives is not None:
+            self._collectives.leave()
 
     def abandon(self) -> bool:
         """In a forked child do nothing any more: ring, lock and thread are the parent's.

@@ -32,13 +32,17 @@ def recorder_and_hooks(
             hooks.install()
         except Exception as error:
             log.warning("the Python hooks serve; the native hook does not work: %s", error)
-            hooks.uninstall()
+            hooks.remove()
         else:
             writer.meta({"info": {"hooks": "native"}})
             return recorder, hooks
     else:
         recorder = Recorder(writer, groups, level)
     plain = CollectiveHooks(torch, c10d, recorder)
-    plain.install()
+    try:
+        plain.install()
+    except BaseException:
+        plain.leave()
+        raise
     writer.meta({"info": {"hooks": "python"}})
     return recorder, plain

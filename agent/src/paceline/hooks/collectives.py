@@ -22,8 +22,27 @@ _FAILED = int(Flag.FAILED)
 _HOST_RETURN = int(Flag.HOST_RETURN)
 
 
+class Installed:
+    """The kernels of this process, which stay when the hooks that they serve are closed.
+
+    torch is not safe against taking out a kernel, or putting one in its place, while another
+    thread is in it: the call of the job fails, or worse.
+    """
+
+    def __init__(self) -> None:
+        self.libraries: list[Any] = []
+        self.arrivals: dict[str, list[Any]] = {}
+        """By operator, in a list of one: recorder, what to do when a call arrives and when it
+        came back, and when it has failed; None while nobody listens."""
+        self.hooks: CollectiveHooks | None = None
+        """Whom the kernel of ``wait_tensor`` serves."""
+
+
+_installed = Installed()
+
+
 class CollectiveHooks:
-    """Installs the kernels, and takes them out again.
+    """Makes the kernels serve a recorder.
 
     Args:
         torch: the imported torch.
@@ -35,35 +54,60 @@ class CollectiveHooks:
         self._torch = torch
         self._c10d = c10d
         self._recorder = recorder
-        self._libraries: list[Any] = []
-        self._waits: list[tuple[type, Any]] = []
+        self._waits: list[tuple[type, Any, Any]] = []
         self._below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
 
     def install(self) -> None:
-        """Register a kernel for every operator that this torch has, and patch ``Work.wait``."""
+        """Let the kernels serve this recorder, and patch ``Work.wait``.
+
+        The first time a kernel is registered for every operator that this torch has.
+        """
+        installed = _installed
+        if not installed.libraries:
+            self._register(installed)
+        issued = self._issued()
+        for spec, _ in self._operators():
+            installed.arrivals[spec.name][0] = self._serving(spec, issued)
+        installed.hooks = self
+        self._patch_wait(self._c10d.Work)
+
+    def uninstall(self) -> None:
+        """Put ``Work.wait`` back; the kernels stay and only pass calls through."""
+        for owner, original, wait in self._waits:
+            if owner.__dict__.get("wait") is wait:
+                owner.wait = original  # type: ignore[attr-defined]
+        self._waits.clear()
+        if _installed.hooks is self:
+            _installed.hooks = None
+            for now in _installed.arrivals.values():
+                now[0] = None
+
+    def leave(self) -> None:
+        """Take the kernels out too, which need the interpreter: it is about to end."""
+        self.uninstall()
+        for library in _installed.libraries:
+            library._destroy()
+        _installed.libraries.clear()
+        _installed.arrivals.clear()
+
+    def _serving(self, spec: Operator, issued: Callable[..., None]) -> tuple[Any, ...]:
+        return self._recorder, self._arrive(spec), issued, self._ended
+
+    def _register(self, installed: Installed) -> None:
         torch = self._torch
         library = torch.library.Library("c10d", "IMPL")
-        self._libraries.append(library)
+        installed.libraries.append(library)
         for spec, handle in self._operators():
-            kernel = self._kernel(spec, handle._handle.redispatch_boxed)
+            now = installed.arrivals[spec.name] = [None]
+            kernel = self._kernel(spec, handle._handle.redispatch_boxed, now)
             library.impl(spec.name, kernel, "BackendSelect", with_keyset=True)
         if self._has_wait_tensor():
             functional = torch.library.Library("_c10d_functional", "IMPL")
-            self._libraries.append(functional)
+            installed.libraries.append(functional)
             call = torch.ops._c10d_functional.wait_tensor.default._handle.redispatch_boxed
             functional.impl(
                 "wait_tensor", self._wait_tensor_kernel(call), "BackendSelect", with_keyset=True
             )
-        self._patch_wait(self._c10d.Work)
-
-    def uninstall(self) -> None:
-        """Take everything out again."""
-        for owner, original in self._waits:
-            owner.wait = original  # type: ignore[attr-defined]
-        self._waits.clear()
-        for library in self._libraries:
-            library._destroy()
-        self._libraries.clear()
 
     def _operators(self) -> Iterator[tuple[Operator, Any]]:
         """Yield what this torch has in ``c10d::``, with torch's own handle of each."""
@@ -82,13 +126,16 @@ class CollectiveHooks:
         names = self._torch._C._dispatch_get_all_op_names()
         return "_c10d_functional::wait_tensor" in names
 
-    def _kernel(self, spec: Operator, call: Callable[..., Any]) -> Callable[..., Any]:
-        recorder, below = self._recorder, self._below
-        arrive, issued, tells_async = self._arrive(spec), self._issued(), spec.async_at >= 0
+    def _kernel(
+        self, spec: Operator, call: Callable[..., Any], serves: list[Any]
+    ) -> Callable[..., Any]:
+        below, tells_async = self._below, spec.async_at >= 0
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            if not recorder.on:
+            now = serves[0]
+            if now is None or not now[0].on:
                 return call(keyset & below, *args, **kwargs)
+            recorder, arrive, issued, ended = now
             start_ns = mono_ns()
             entry: Entry | None = None
             try:
@@ -99,7 +146,7 @@ class CollectiveHooks:
                 out = call(keyset & below, *args, **kwargs)
             except BaseException:
                 if entry is not None:
-                    recorder.guarded(partial(self._ended, entry, _FAILED))
+                    recorder.guarded(partial(ended, entry, _FAILED))
                 raise
             if entry is not None:
                 try:
@@ -251,15 +298,18 @@ class CollectiveHooks:
         wait.__doc__ = getattr(original, "__doc__", None)
         wait._torchdynamo_disable = True  # type: ignore[attr-defined]
         owner.wait = wait  # type: ignore[attr-defined]
-        self._waits.append((owner, original))
+        self._waits.append((owner, original, wait))
 
     def _wait_tensor_kernel(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Stamp the waits of functional collectives, which find their Work by the tensor."""
-        recorder, below = self._recorder, self._below
+        below = self._below
 
         def kernel(keyset: Any, tensor: Any) -> Any:
-            entry = None
-            if recorder.on and len(recorder.pending):
+            hooks = _installed.hooks
+            if hooks is None or not hooks._recorder.on:
+                return call(keyset & below, tensor)
+            recorder, entry = hooks._recorder, None
+            if len(recorder.pending):
                 try:
                     entry = recorder.pending.take_output(tensor.data_ptr())
                 except Exception:  # a tensor without storage is no result of ours

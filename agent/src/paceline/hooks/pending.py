@@ -107,7 +107,9 @@ class Pending:
         return self._entries.pop(id(work), None)
 
     def take_output(self, address: int) -> Entry | None:
-        """The same for the one whose first output lies at ``address``."""
+        """The same for the one whose first output lies at ``address``; 0 is nobody's."""
+        if not address:
+            return None
         for entry in self._snapshot():
             if entry.output == address:
                 return self.take(entry.work)

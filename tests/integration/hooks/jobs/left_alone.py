@@ -74,5 +74,37 @@ def fork_while_collectives_complete() -> None:
     handle._agent.recorder.writer.path.unlink()  # much of it was overwritten
 
 
+def close_and_begin_again_beside_threads() -> None:
+    begin()
+    done = threading.Event()
+    finished = []
+
+    def issue() -> None:
+        tensor = torch.ones(10)
+        while not done.is_set():
+            dist.all_reduce(tensor)
+            dist.barrier()
+            dist.all_reduce(tensor, async_op=True).wait()
+        finished.append(True)
+
+    threads = [threading.Thread(target=issue) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    last = handle
+    for _ in range(100):
+        last.close()
+        last = paceline.init()
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert len(finished) == len(threads), "an exception of ours came to the job"
+    last.close()
+    last = paceline.init()
+    dist.all_reduce(torch.ones(1))
+    for path in last._agent.recorder.writer.path.parent.glob("*.ring"):
+        if path != last._agent.recorder.writer.path:
+            path.unlink()
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()

@@ -113,12 +113,21 @@ class NativeHooks(CollectiveHooks):
             self._replace_wait(owner)
 
     def uninstall(self) -> None:
-        """Take everything out again."""
+        """Put ``Work.wait`` back; the kernels stay and only pass calls through."""
         self._recorder.groups.registered = self._recorder.groups.forgotten = None
-        self._native.uninstall()
+        self._native.silence()
         self._native.forget_group(None)
         self._watched.clear()
         super().uninstall()
+
+    def remove(self) -> None:
+        """Take the kernels out too, so that others can be put there."""
+        self.uninstall()
+        self._native.uninstall()
+
+    def leave(self) -> None:
+        """The interpreter ends: the kernels stay, for they do not need it."""
+        self.uninstall()
 
     def _device_part(self) -> tuple[Any, Any, Any]:
         """What the kernels ask for tensors on a device; None where torch has none."""
@@ -157,12 +166,14 @@ class NativeHooks(CollectiveHooks):
     def _add_group(self, pg: Any, state: GroupState) -> None:
         """Python registered a group: from now on the native counters are the group's."""
         native = self._native
+        # Bound here: a group may die when the module is taken down already.
+        forget = native.forget_group
         address = self._torch.ops.paceline_native_hook.group_address(pg.boxed())
         group = native.add_group(address, state.index, state.rank, state.ranks)
         state.next_seq = group.next_seq
         state.next_directed_seq = group.next_directed_seq
         # Its address may become another group's as soon as it is gone.
-        self._watched[address] = weakref.ref(pg, lambda _: native.forget_group(address))
+        self._watched[address] = weakref.ref(pg, lambda _: forget(address))
 
     def _replace_wait(self, owner: type) -> None:
         original = owner.__dict__["wait"]
@@ -171,7 +182,7 @@ class NativeHooks(CollectiveHooks):
         wait.__doc__ = getattr(original, "__doc__", None)
         wait._torchdynamo_disable = True
         owner.wait = wait  # type: ignore[attr-defined]
-        self._waits.append((owner, original))
+        self._waits.append((owner, original, wait))
 
     def _work_address(self, work: Any) -> int:
         return int(self._torch.ops.paceline_native_hook.work_address(work.boxed()))

@@ -164,8 +164,11 @@ PyObject* install(PyObject*, PyObject* args) {
                          active->failed, active->device_arrived, active->device_returned,
                          active->device_waited})
     Py_INCREF(kept);
+  if (!libraries().empty()) {  // they stay when the hooks are closed, and serve the next
+    shared().active.store(active, std::memory_order_release);
+    Py_RETURN_NONE;
+  }
   try {
-    libraries().clear();
     torch::Library& c10d = library(torch::Library::IMPL, "c10d");
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(specs); ++at) {
       const char* name;
@@ -195,6 +198,13 @@ PyObject* install(PyObject*, PyObject* args) {
     return nullptr;
   }
   shared().active.store(active, std::memory_order_release);
+  Py_RETURN_NONE;
+}
+
+// The kernels only pass calls through. Torch is not safe against taking one out while another
+// thread is in it.
+PyObject* silence(PyObject*, PyObject*) {
+  shared().active.store(nullptr, std::memory_order_release);
   Py_RETURN_NONE;
 }
 
@@ -236,6 +246,7 @@ PyMethodDef methods[] = {
     {"sweep", sweep_pending, METH_VARARGS, nullptr},
     {"let_all_go", let_all_go, METH_NOARGS, nullptr},
     {"install", install, METH_VARARGS, nullptr},
+    {"silence", silence, METH_NOARGS, nullptr},
     {"uninstall", uninstall, METH_NOARGS, nullptr},
     {"wait_method", wait_method, METH_VARARGS, nullptr},
     {"errors", errors, METH_NOARGS, nullptr},
