@@ -41,3 +41,11 @@ def test_closing_and_beginning_again_never_disturbs_threads_that_issue_collectiv
     assert job.rings[0].ops() == [Op.ALL_REDUCE]  # the last of the rings
     assert "Error" not in job.output[0]
     assert "Exception" not in job.output[0]
+
+
+def test_a_beginning_that_fails_half_way_leaves_no_hook_behind(
+    tmp_path: Path, hooks: Mapping[str, str]
+) -> None:
+    job = run("begin_without_room_for_a_thread", tmp_path, hooks)
+    assert job.rings[0].collectives() == []
+    assert "nothing can be captured in this process: can't start new thread" in job.output[0]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+import time
 from types import ModuleType
 from typing import Any
 
@@ -43,3 +45,32 @@ def test_a_group_whose_ranks_cannot_be_known_uses_up_no_number() -> None:
     assert later is not None
     assert (later.index, later.ranks) == (1, (2, 3))
     assert [entry["group"] for entry in described] == [0, 1]
+
+
+class SlowGroup(Group):
+    """Lets other threads run while it is asked for its name."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    @property
+    def group_name(self) -> str:  # type: ignore[override]
+        time.sleep(0.05)
+        return "0"
+
+
+def test_a_group_that_two_threads_meet_at_once_is_described_once() -> None:
+    described: list[dict[str, object]] = []
+    world = SlowGroup(2)
+    c10d: Any = ModuleType("c10d")
+    c10d._world = World(world)
+    groups = Groups(c10d, described.append)
+    states: list[object] = []
+    threads = [threading.Thread(target=lambda: states.append(groups.get(world))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(described) == 1
+    assert len(states) == 4
+    assert all(state is states[0] for state in states)

@@ -138,7 +138,11 @@ class Agent:
                     return
                 self._groups.world_began()
                 if self.recorder is None:
-                    self._begin(c10d, rank, world_size)
+                    try:
+                        self._begin(c10d, rank, world_size)
+                    except BaseException:
+                        self.close()  # rather nothing than hooks without their poller
+                        raise
                 elif (rank, world_size) != (self._identity.rank, self._identity.world_size):
                     self._renew(rank, world_size)
         except Exception as error:

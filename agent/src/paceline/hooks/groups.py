@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable
 from types import ModuleType
@@ -61,6 +62,7 @@ class Groups:
         self._worlds = 0
         self._created: dict[str, int] = {}
         self._next_index = itertools.count()
+        self._rare = threading.RLock()
         self.registered: Callable[[Any, GroupState], object] | None = None
         """Told of every process group that gets a state; the native hook counts in its place."""
         self.forgotten: Callable[[], object] | None = None
@@ -85,6 +87,11 @@ class Groups:
         return self._register(pg)
 
     def _register(self, pg: Any) -> GroupState | None:
+        with self._rare:  # two threads may meet a group at once: it must get one number
+            state = self._by_id.get(id(pg))
+            return state if state is not None and state.ref() is pg else self._enter(pg)
+
+    def _enter(self, pg: Any) -> GroupState | None:
         ranks = _global_ranks(self._c10d, pg)
         if not ranks:
             return None  # asked again at the next call: it may be known then

@@ -106,5 +106,21 @@ def close_and_begin_again_beside_threads() -> None:
             path.unlink()
 
 
+def begin_without_room_for_a_thread() -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "paceline-poller":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    threading.Thread.start = refuse  # type: ignore[method-assign]
+    saves = torch.save
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    assert not handle.active
+    assert torch.save is saves
+    dist.all_reduce(torch.ones(1))
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()
