@@ -23,7 +23,7 @@ enum {
 static bool wants_kernels(int version, int abi, int level) {
   const char *choice = getenv("PACELINE_NCCL_KERNELS");
   if (choice && !strcmp(choice, "on")) return true;
-  if ((choice && !strcmp(choice, "off")) || level == LEVEL_COLLECTIVES) return false;
+  if ((choice && !strcmp(choice, "off")) || level < LEVEL_FULL) return false;
   return version ? version >= FIRST_WITH_SAFE_KERNELS : abi >= FIRST_ABI_WITH_SAFE_KERNELS;
 }
 
