@@ -90,6 +90,7 @@ def test_frames_carry_gpu_host_and_kernel_events_to_the_right_ranks(
             return {n: v for f in frames for s in f.telemetry for n, v in s.values.items()}
 
         wait_until(lambda: names.CPU_CLOCK_MIN in seen(0) and names.SM_CLOCK in seen(1), 20)
+        wait_until(lambda: names.RANK_ON_CPU in seen(1), 20)  # a rank's process is read later
         assert seen(0)[names.GPU_INDEX] == 0
         assert seen(1)[names.GPU_INDEX] == 1
         assert seen(0)[names.STALL_CPU] == 111
