@@ -291,6 +291,9 @@ def _close_at_exit(agent: Agent) -> None:
             multiprocessing.util.Finalize(agent, Agent.leave, args=(agent,), exitpriority=10)
 
 
+_untraced: set[str] = set()
+
+
 def _leave_us_alone(trace_rules: ModuleType) -> None:
     """Tell torch.compile to trace none of the hooks: it would compile them with the job.
 
@@ -300,8 +303,9 @@ def _leave_us_alone(trace_rules: ModuleType) -> None:
     try:
         for name in list(sys.modules):
             hidden = name.startswith(("paceline.hooks.", "paceline.ring.", "paceline.clock"))
-            if hidden and name != "paceline.hooks.forward":
-                rules.add(name)
+            if hidden and name != "paceline.hooks.forward" and name not in _untraced:
+                _untraced.add(name)
+                rules.add(name)  # each makes a list and an expression longer, for good
     except Exception as error:
         log.warning("torch.compile cannot be told to leave the hooks alone: %s", error)
 
