@@ -48,7 +48,7 @@ PEERS = (
 
 def measure(*, quick: bool) -> dict[str, object]:
     """Return for each tool its ratio to bare steps, or why it was not measured."""
-    rounds, steps = (4, 6) if quick else (24, 12)
+    rounds, steps = (4, 6) if quick else (12, 12)
     packages = _install()
     found: dict[str, object] = {}
     for peer in PEERS:

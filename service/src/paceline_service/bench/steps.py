@@ -41,7 +41,7 @@ def ratios(
 
 
 def _measure(model: str, conditions: Sequence[str], *, quick: bool) -> dict[str, Any]:
-    rounds, steps = (6, 6) if quick else (60, 12)
+    rounds, steps = (6, 6) if quick else (40, 12)
     with sidecar() as (environment, sink, _):
         measured = train(environment, conditions, rounds, steps, model=model)
         refuse_failures(sink.hook_errors)
