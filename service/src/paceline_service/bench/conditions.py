@@ -48,9 +48,7 @@ class Paceline(Condition):
         self._handle = paceline.init(job="bench")
 
     def end(self) -> None:
-        """Take the hooks out, and the kernels that a closed agent leaves in torch: no other
-        thread issues now.
-        """
+        """Take the hooks out, and the kernels that a closed agent leaves in torch."""
         self._handle.close()
         hooks = self._handle._agent._collectives
         (hooks.remove if self._native else hooks.leave)()
