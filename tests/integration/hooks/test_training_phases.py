@@ -9,7 +9,7 @@ from paceline.vocabulary import EXCLUSIVE_PHASES, Op, Phase, RecordKind
 from tests.integration.hooks.kit import Finished, Ring, run_ranks
 
 pytestmark = pytest.mark.integration
-SLEEP_NS = 30e6
+SLEEP_NS = 100e6
 PLACES = ("input", "forward", "loss", "backward", "optimizer", "host")
 PHASE_OF = {
     "input": Phase.INPUT,
@@ -63,7 +63,7 @@ def test_a_sleep_is_found_in_the_phase_where_it_was_put(
     spent_ns = {phase: ring.phase_ns(phase, step) for phase in EXCLUSIVE_PHASES if phase}
     spent_ns[Phase.HOST] = host_ns(ring, step)
     assert spent_ns[PHASE_OF[place]] >= SLEEP_NS
-    # Both ranks sleep, so nobody waits; what is left is small work on a busy machine.
+    # Both ranks sleep, so nobody waits; what is left is small work on a machine that may be busy.
     assert max(spent_ns, key=spent_ns.__getitem__) == PHASE_OF[place]
 
 
@@ -105,7 +105,7 @@ def test_gradients_of_ddp_are_reduced_once_a_step(ring: Ring, first_step: dict[s
         for r in reduced:
             assert backward.start_ns <= r.start_ns < backward.end_ns
             # Released by the reducer in C++: seen when backward returns, not a step later.
-            assert r.end_ns - backward.end_ns < 5e6
+            assert r.end_ns - backward.end_ns < SLEEP_NS / 2
         # Nothing is left to compute when the last bucket is issued: from then on DDP waits.
         newest = max(reduced, key=lambda r: r.start_ns)
         assert [r.join_ns for r in reduced if r.join_ns] == [newest.start_ns]

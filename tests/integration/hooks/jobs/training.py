@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import paceline
 
-SLEEP_S = 0.03
+SLEEP_S = 0.1
 PLACES = ("input", "forward", "loss", "backward", "optimizer", "host")
 SAID: dict[str, object] = {}
 
