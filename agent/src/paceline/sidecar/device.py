@@ -14,10 +14,10 @@ from paceline.ring import layout as at
 from paceline.ring.rows import pack_record
 from paceline.sidecar.ended import EndWatch
 from paceline.sidecar.group_facts import GroupFacts
-from paceline.sidecar.join.facts import FIELDS, event_of
+from paceline.sidecar.join.facts import event_of
 from paceline.sidecar.join.foreign import record_of
 from paceline.sidecar.join.joiner import Joiner
-from paceline.sidecar.join.rows import has_calls, without_return
+from paceline.sidecar.join.rows import FIELDS, has_calls, without_return
 from paceline.sidecar.progress import Progress
 
 _log = logging.getLogger("paceline.sidecar")

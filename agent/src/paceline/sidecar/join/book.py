@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from paceline.ring import InFlight
 from paceline.ring import layout as at
-from paceline.sidecar.join.facts import Call, Communicator, Event, JoinedGroup, amounts_to
+from paceline.sidecar.join.calls import Call
+from paceline.sidecar.join.facts import Communicator, Event, JoinedGroup, amounts_to
 from paceline.sidecar.join.order import Signature
 from paceline.vocabulary import P2P_OPS, Flag
 
@@ -179,7 +181,7 @@ class Book:
                 call
                 for group in self.groups_of(comm)
                 if comm.group >= 0
-                for call in (*group.given_up, *group.calls)
+                for call in chain(group.given_up, group.each_call())
                 if call.start_ns <= one.start_ns and group.fits(call, event, comm)
             )
             return next((call for call in waiting if call.index not in taken), None)

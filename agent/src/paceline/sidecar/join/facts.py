@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import bisect
-import struct
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from paceline.ring import layout as at
+from paceline.sidecar.join.calls import Call, Run
 from paceline.vocabulary import P2P_OPS, Op
 
-FIELDS = struct.Struct(at.RECORD.format + "8xQ")
-"""The fields, and the commit word: the index in the ring + 1."""
 _ANY = frozenset(Op)
 _SETS = frozenset({Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER})
 """Operations that NCCL makes of sends and receives."""
@@ -31,6 +29,7 @@ CALLS_OF_EVENT: dict[int, frozenset[Op]] = {
 _BARRIER_BYTES = 64
 """torch makes a barrier of an all_reduce of one number."""
 _MAX_GIVEN_UP = 256
+_NEVER_NS = 1 << 64
 _PARTS_OF_WHOLE = frozenset({Op.ALL_GATHER, Op.REDUCE_SCATTER})
 
 
@@ -52,38 +51,6 @@ class Event:
     seen_s: float
     tried: bool = False
     """Whether a call was looked for since the last one that it might be in."""
-
-
-class Call:
-    """One call of the hooks whose release is not known yet."""
-
-    __slots__ = (
-        "done", "end_ns", "event_index", "events", "group", "index", "offset", "op",
-        "payload_bytes", "peer", "raw", "seen_s", "seq", "start_ns", "step",
-    )  # fmt: skip
-
-    def __init__(
-        self, raw: bytearray, offset: int, index: int, group: int, op: int, seq: int, step: int,
-        peer: int, payload_bytes: int, start_ns: int, end_ns: int, seen_s: float,
-    ) -> None:  # fmt: skip
-        self.raw = raw
-        """Records that it lies among, at ``offset``."""
-        self.offset = offset
-        self.index = index
-        self.group = group
-        self.op = op
-        self.seq = seq
-        self.step = step
-        self.peer = peer
-        self.payload_bytes = payload_bytes
-        self.start_ns = start_ns
-        self.end_ns = end_ns
-        """When it came back to the host."""
-        self.seen_s = seen_s
-        self.events: list[Event] = []
-        self.event_index = -1
-        """Index of the event that it was joined with, where that is the only one."""
-        self.done = False
 
 
 @dataclass(slots=True, eq=False)
@@ -137,6 +104,8 @@ class JoinedGroup:
     """Of the own rank in it; -1 none."""
     calls: list[Call] = field(default_factory=list)
     """By start."""
+    runs: deque[Run] = field(default_factory=deque)
+    """More calls, all later than ``calls``; only columns until one of them has to be looked at."""
     given_up: list[Call] = field(default_factory=list)
     """The newest of those whose events never came, for events that come too late."""
     given_up_until_ns: int = 0
@@ -150,6 +119,39 @@ class JoinedGroup:
         else:
             bisect.insort(self.calls, call, key=_start_ns)
 
+    def add_run(self, run: Run) -> None:
+        """Let calls wait that are by start among themselves."""
+        last_ns = self.calls[-1].start_ns if self.calls else 0
+        if self.runs:
+            last_ns = self.runs[-1].start_ns[-1]
+        if len(run) and run.first_start_ns < last_ns:
+            # Several threads: where what they made overlaps, only the list keeps it by start.
+            self.look_until(_NEVER_NS)
+            while len(run) and run.first_start_ns < last_ns:
+                self.add(run.take())
+        if len(run):
+            self.runs.append(run)
+
+    def take(self) -> Call:
+        """Move the first call of the runs to ``calls``."""
+        run = self.runs[0]
+        call = run.take()
+        if not len(run):
+            self.runs.popleft()
+        self.add(call)
+        return call
+
+    def look_until(self, issue_ns: int) -> None:
+        """Have every call in ``calls`` that was made until ``issue_ns``."""
+        while self.runs and self.runs[0].first_start_ns <= issue_ns:
+            self.take()
+
+    def each_call(self) -> Iterator[Call]:
+        """Yield every waiting call by start."""
+        yield from self.calls
+        while self.runs:
+            yield self.take()
+
     def give_up(self, call: Call, newest_ns: int) -> None:
         """Let ``call`` wait no longer; what was issued up to now may belong to it."""
         self.calls.remove(call)
@@ -160,6 +162,7 @@ class JoinedGroup:
 
     def around(self, issue_ns: int) -> Iterator[Call]:
         """Yield the waiting calls that were under way at ``issue_ns``."""
+        self.look_until(issue_ns)
         for call in self.calls:
             if call.start_ns > issue_ns:
                 break

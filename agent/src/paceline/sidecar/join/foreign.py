@@ -18,6 +18,8 @@ _LAST_GROUP = 0xFFFF
 _KIND_OFFSET = 58
 _FLAGS_OFFSET = 60
 _MAX_HELD = 4096
+_GPU_TIME = int(Flag.GPU_TIME)
+_UNTIMED = bytes(byte for byte in range(256) if not byte & _GPU_TIME)
 
 
 class _Step(NamedTuple):
@@ -71,11 +73,13 @@ class Foreign:
         """Learn from the hooks' records when the newest steps were, and who timed collectives."""
         kinds = raw[_KIND_OFFSET :: at.RECORD_BYTES]
         if not self._hooks_time:
-            timed = raw[_FLAGS_OFFSET :: at.RECORD_BYTES]
-            self._hooks_time = any(
-                kind == RecordKind.COLLECTIVE and flags & Flag.GPU_TIME
-                for kind, flags in zip(kinds, timed, strict=True)
-            )
+            # One look at a column: most often no record at all is timed.
+            flags = raw[_FLAGS_OFFSET :: at.RECORD_BYTES]
+            if flags.translate(None, _UNTIMED):
+                self._hooks_time = any(
+                    kind == RecordKind.COLLECTIVE and flag & _GPU_TIME
+                    for kind, flag in zip(kinds, flags, strict=True)
+                )
         number = kinds.find(RecordKind.STEP)
         while number >= 0:
             start, end, _, _, _, _, step, *_ = at.RECORD.unpack_from(raw, number * at.RECORD_BYTES)

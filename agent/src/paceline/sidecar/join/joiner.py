@@ -5,6 +5,7 @@ docs/math/join.md has the rule and why it is right.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,9 +13,8 @@ from typing import Any
 from paceline.ring import InFlight
 from paceline.ring import layout as at
 from paceline.sidecar.join.book import Book
+from paceline.sidecar.join.calls import Call, Stretch, by_group
 from paceline.sidecar.join.facts import (
-    FIELDS,
-    Call,
     Communicator,
     Event,
     JoinedGroup,
@@ -24,16 +24,21 @@ from paceline.sidecar.join.facts import (
 )
 from paceline.sidecar.join.foreign import Foreign
 from paceline.sidecar.join.order import join_batches
-from paceline.sidecar.join.rows import put_device_times, put_unknown_end
+from paceline.sidecar.join.rows import FIELDS, put_device_times, put_unknown_end
 from paceline.sidecar.join.strays import Strays
-from paceline.vocabulary import P2P_OPS, Flag, RecordKind
+from paceline.sidecar.join.usual import (
+    ISSUES,
+    done_of,
+    event_columns,
+    join_oldest,
+    join_run,
+)
+from paceline.vocabulary import Flag
 
-_ISSUE_OFFSET = 24
-_HOST_RETURN = int(Flag.HOST_RETURN)
 _GPU_TIME = int(Flag.GPU_TIME)
 _PARTIAL = int(Flag.PARTIAL)
-_TIMED = int(Flag.GPU_TIME | Flag.PARTIAL)
-_COLLECTIVE = int(RecordKind.COLLECTIVE)
+_GROUP = struct.Struct("<H")
+_GROUP_OFFSET = 56
 WAIT_S = 3.0
 """How long a call waits for an event that is neither finished nor in flight."""
 LONGEST_WAIT_S = 60.0
@@ -42,18 +47,6 @@ PARTS_WAIT_S = 1.0
 """How long it waits for more events, where those it has do not add up."""
 MAX_CALLS = 16384
 """Held back; beyond it the oldest are let go."""
-
-
-class _Stretch:
-    """Neighbouring records of the hooks; those before ``begin`` have left."""
-
-    __slots__ = ("begin", "calls", "raw")
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw = bytearray(raw)
-        self.calls: deque[Call] = deque()
-        """Those of its calls that have not left."""
-        self.begin = 0
 
 
 class Joiner:
@@ -75,7 +68,7 @@ class Joiner:
         self.strays = Strays(self.book, self.foreign)
         self.more = False
         """Whether the last release left records that may have been ready."""
-        self._queue: deque[_Stretch] = deque()
+        self._queue: deque[Stretch] = deque()
         self._calls_held = 0
         self._resumed = False
         self._newest_ns = 0
@@ -104,69 +97,73 @@ class Joiner:
             self._resumed = False
             (self.strays.judged_until_ns,) = at.U64.unpack_from(raw)
         self.foreign.watch(raw)
-        stretch = _Stretch(raw)
+        stretch = Stretch(raw, now_s)
         self._queue.append(stretch)
-        groups = self.book.groups
-        # Comparing these once spares a look at every communicator for every call.
-        awaited = any(comm.waiting for comm in self.book.comms.values())
-        offset = 0
-        for (
-            start, end, _, issue, payload, seq, step, peer, index, kind, code, flags, commit,
-        ) in FIELDS.iter_unpack(raw):  # fmt: skip
-            if flags & _HOST_RETURN and kind == _COLLECTIVE:
-                call = Call(
-                    stretch.raw, offset, commit - 1, index, code, seq, step, peer, payload, start,
-                    end, now_s,
-                )  # fmt: skip
-                if not issue:  # its start will be the device's
-                    at.U64.pack_into(stretch.raw, offset + _ISSUE_OFFSET, start)
-                if end > self._newest_ns:
-                    self._newest_ns = end
-                stretch.calls.append(call)
-                group = groups.get(index)
-                if group is not None:  # else its description was lost: it will be given up
-                    group.add(call)
-                    if awaited:
-                        self._find_events(call, group)
-            offset += at.RECORD_BYTES
-        self._calls_held += len(stretch.calls)
+        self._calls_held += stretch.is_call.count(1)
+        for index, run in stretch.runs().items():
+            self._newest_ns = max(self._newest_ns, max(run.end_ns))
+            group = self.book.groups.get(index)
+            if group is None:  # its description was lost: it will be given up
+                continue
+            awaited_until_ns = self._awaited_until_ns(group)
+            in_turn = not run.is_by_start and min(run.start_ns) <= awaited_until_ns
+            if not in_turn:
+                run.sort()
+            while len(run) and (in_turn or run.first_start_ns <= awaited_until_ns):
+                group.look_until(run.first_start_ns)
+                call = run.take()
+                group.add(call)
+                self._find_events(call, group)
+                awaited_until_ns = self._awaited_until_ns(group)
+            group.add_run(run)
+
+    def _awaited_until_ns(self, group: JoinedGroup) -> int:
+        """Return the issue of the last event that waits for a call of ``group``, -1 without one."""
+        return max(
+            (
+                comm.waiting[-1].issue_ns
+                for comm in self.book.comms.values()
+                if comm.waiting and (comm.group < 0 or comm.group == group.index)
+            ),
+            default=-1,
+        )
 
     def add_events(self, raw: bytes, now_s: float) -> None:
         """Take records of the plugin, in order."""
-        comms, groups = self.book.comms, self.book.groups
-        for fields in FIELDS.iter_unpack(raw):
-            start, end, _, issue, payload, _, _, peer, index, _, code, flags, commit = fields
-            if issue > self._newest_ns:
-                self._newest_ns = issue
-            comm = comms.get(index)
-            if comm is not None and comm.whole and end and flags & _TIMED == _GPU_TIME:
-                # The usual case, and nothing else: one event in the oldest call of its group.
-                group = groups[comm.group]
-                calls = group.calls
-                if calls:
-                    call = calls[0]
-                    if (
-                        call.start_ns <= issue <= call.end_ns
-                        and call.op == code
-                        and call.payload_bytes == payload
-                        and not call.events
-                        and (len(calls) == 1 or calls[1].start_ns > issue)
-                        and issue > group.given_up_until_ns
-                        and (peer < 0 or call.peer < 0 or group.global_rank(peer) == call.peer)
-                        and (call.peer if code in P2P_OPS else -1) in comm.peers
-                    ):
-                        put_device_times(call.raw, call.offset, start, end, partial=False)
-                        call.event_index = commit - 1
-                        call.done = True
-                        del calls[0]
-                        if issue > comm.newest_issue_ns:
-                            comm.newest_issue_ns = issue
-                        continue
-            event = event_of(fields, now_s)
-            comm = self.book.comm_of(event)
-            # Without a proof so far, a call that has not come back yet might be the right one.
-            if comm.group < 0 or not self._place(event, comm):
-                comm.wait(event)
+        if not raw:
+            return
+        columns = event_columns(raw)
+        self._newest_ns = max(self._newest_ns, max(columns[ISSUES]))
+        others: list[int] = []
+        for index, numbers in by_group(raw).items():
+            comm = self.book.comms.get(index)
+            if comm is None or not self._is_alone(comm):
+                others += numbers
+                continue
+            group = self.book.groups[comm.group]
+            done = done_of(raw, columns, numbers, group)
+            at_place = 0
+            while (at_place := at_place + join_run(group, comm, done, at_place)) < len(numbers):
+                self._take_event(raw, numbers[at_place], now_s)
+                at_place += 1
+        for number in sorted(others):
+            self._take_event(raw, number, now_s)
+
+    def _is_alone(self, comm: Communicator) -> bool:
+        """Whether no other communicator gives events to the group that ``comm`` is bound to."""
+        return comm.whole and all(
+            other is comm or other.group != comm.group for other in self.book.comms.values()
+        )
+
+    def _take_event(self, raw: bytes, number: int, now_s: float) -> None:
+        fields = FIELDS.unpack_from(raw, number * at.RECORD_BYTES)
+        event = event_of(fields, now_s)
+        comm = self.book.comm_of(event)
+        if comm.whole and join_oldest(self.book.groups[comm.group], comm, event):
+            return
+        # Without a proof so far, a call that has not come back yet might be the right one.
+        if comm.group < 0 or not self._place(event, comm):
+            comm.wait(event)
 
     def release(
         self,
@@ -190,37 +187,43 @@ class Joiner:
         running: list[InFlight] | None = None
         ready: list[bytes | bytearray] = []
         self.more = False
-        wanted = room * at.RECORD_BYTES
+        wanted = room
         while self._queue and wanted > 0:
             stretch = self._queue[0]
-            end = min(len(stretch.raw), stretch.begin + wanted)
-            calls = stretch.calls
-            held = len(calls)
-            while calls and calls[0].offset < end:
-                call = calls[0]
-                if not call.done:
-                    if not final and self._calls_held - held + len(calls) <= MAX_CALLS:
-                        if self._may_wait(call, now_s):
-                            break
-                        running = in_flight() if running is None else running
-                        if self._must_wait(call, now_s, running):
-                            break
-                    self._conclude(call)
-                calls.popleft()
-            self._calls_held -= held - len(calls)
-            waiting = bool(calls) and calls[0].offset < end
-            end = calls[0].offset if waiting else end
-            ready.append(stretch.raw[stretch.begin : end])
-            wanted -= end - stretch.begin
+            begin, count = stretch.begin, len(stretch.is_call)
+            most = end = min(count, begin + wanted)
+            for number in stretch.waiting(begin, most):
+                call = self._call_in(stretch, number)
+                held = self._calls_held - stretch.is_call.count(1, begin, number)
+                if not final and held <= MAX_CALLS:
+                    if self._may_wait(call, now_s):
+                        end = number
+                        break
+                    running = in_flight() if running is None else running
+                    if self._must_wait(call, now_s, running):
+                        end = number
+                        break
+                self._conclude(call)
+            self._calls_held -= stretch.is_call.count(1, begin, end)
+            ready.append(stretch.raw[begin * at.RECORD_BYTES : end * at.RECORD_BYTES])
+            wanted -= end - begin
             stretch.begin = end
-            if waiting:
-                break
-            if end == len(stretch.raw):
+            if end == count:
                 self._queue.popleft()
+            elif end < most:
+                break
         self.more = bool(self._queue) and wanted <= 0
         self.strays.let_go(now_s, final=final)
         ready.append(self.foreign.give(final=final))
         return b"".join(ready)
+
+    def _call_in(self, stretch: Stretch, number: int) -> Call:
+        """Return the call that waits in record ``number``, taken out of its run."""
+        (index,) = _GROUP.unpack_from(stretch.raw, number * at.RECORD_BYTES + _GROUP_OFFSET)
+        group = self.book.groups.get(index)
+        while number not in stretch.calls and group is not None and group.runs:
+            group.take()
+        return stretch.call(number)
 
     def pending(self, hooks: list[InFlight], plugin: list[InFlight]) -> list[InFlight]:
         """Return what is in flight as the hooks know it: in a call, or back and still running."""
@@ -247,15 +250,20 @@ class Joiner:
         if not self._queue:
             return None
         oldest = self._queue[0]
-        commit = at.U64.unpack_from(oldest.raw, oldest.begin + at.RECORD_COMMIT_OFFSET)[0]
+        offset = oldest.begin * at.RECORD_BYTES + at.RECORD_COMMIT_OFFSET
+        commit = at.U64.unpack_from(oldest.raw, offset)[0]
         return int(commit) - 1
 
     @property
     def events_tail(self) -> int | None:
-        """Index of the oldest record of the plugin that what is held back needs, else None."""
+        """Index of the oldest record of the plugin that what is held back may need, else None."""
         needed = [event.index for comm in self.book.comms.values() for event in comm.waiting]
         for stretch in self._queue:
-            for call in stretch.calls:
+            if stretch.oldest_event is not None:
+                needed.append(stretch.oldest_event)
+            for number, call in stretch.calls.items():
+                if number < stretch.begin:
+                    continue
                 needed += [event.index for event in call.events]
                 if call.event_index >= 0:
                     needed.append(call.event_index)
@@ -297,25 +305,28 @@ class Joiner:
                 comm.wait(event)
 
     def _join_batches(self) -> None:
+        comms = [comm for comm in self.book.comms.values() if comm.waiting and not comm.foreign]
+        if not comms:
+            return
         for group in self.book.groups.values():
-            alone = [
-                call
-                for call in group.calls
-                if not call.events and call.start_ns > group.trusted_from_ns
-            ]
-            if not alone:
-                continue
             events = sorted(
                 (
                     event
-                    for comm in self.book.comms.values()
-                    if comm.waiting and not comm.foreign and self.book.groups_of(comm) == [group]
+                    for comm in comms
+                    if self.book.groups_of(comm) == [group]
                     for event in comm.waiting
                     if event.issue_ns > group.trusted_from_ns
                 ),
                 key=lambda event: event.issue_ns,
             )
             if not events:
+                continue
+            alone = [
+                call
+                for call in group.each_call()
+                if not call.events and call.start_ns > group.trusted_from_ns
+            ]
+            if not alone:
                 continue
             signatures = {event.index: self.book.signature(event, group) for event in events}
             for call, event in join_batches(alone, events, signatures):

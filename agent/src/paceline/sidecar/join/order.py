@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Mapping
 
-from paceline.sidecar.join.facts import Call, Event
+from paceline.sidecar.join.calls import Call
+from paceline.sidecar.join.facts import Event
 
 LAUNCH_WITHIN_NS = 1_000_000_000
 """A batch is launched when its last call was made; what comes later belongs to something else."""
