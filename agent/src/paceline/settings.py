@@ -22,6 +22,9 @@ FULL = LEVELS[-1]
 DEVICE_TIMERS = ("auto", "on", "off")
 MAX_RUN_ID_CHARS = 64
 
+PLUGIN_ENV = "NCCL_PROFILER_PLUGIN"
+"""NCCL's own: the path of the profiler plugin that it is to load."""
+
 RUN_MARK = ".recorded-"
 """Begins the name of the file by which a rank tells `paceline run` that it made a ring: the ring
 itself may be gone, read and removed, when the job has ended. The run's id ends it."""

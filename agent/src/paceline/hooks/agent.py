@@ -171,9 +171,8 @@ class Agent:
     def _new_ring(self, rank: int, world_size: int) -> Any:
         from paceline.clock import boot_id, time_namespace
         from paceline.hooks.facts import process_facts
-        from paceline.plugin import identify
         from paceline.ring.writer import RingWriter, new_identity
-        from paceline.settings import RUN_MARK
+        from paceline.settings import PLUGIN_ENV, RUN_MARK
 
         settings = self._settings()
         identity = new_identity(
@@ -189,7 +188,10 @@ class Agent:
             producer="hooks",
         )
         writer = RingWriter(settings.runtime_dir, identity)
-        identify(identity, settings.runtime_dir)
+        if os.environ.get(PLUGIN_ENV):  # else there is none, and nothing to be imported for it
+            from paceline.plugin import identify
+
+            identify(identity, settings.runtime_dir)
         if os.environ.get("PACELINE_INJECT") == "1":
             with contextlib.suppress(OSError, ValueError):  # only a sign for `paceline run`
                 (settings.runtime_dir / f"{RUN_MARK}{settings.run_id}").touch(mode=0o600)
@@ -204,7 +206,6 @@ class Agent:
 
         from paceline.hooks.causes import install_causes
         from paceline.hooks.choice import recorder_and_hooks
-        from paceline.hooks.device_start import start_device_times
         from paceline.hooks.patches import Patches
         from paceline.hooks.phases import PhaseHooks
         from paceline.hooks.poller import Poller
@@ -221,10 +222,13 @@ class Agent:
         # At every level: a higher one may be asked for while the job runs.
         PhaseHooks(torch, recorder, self._patches).install(self._finder.when_imported)
         install_causes(recorder, self._patches)
-        try:
-            start_device_times(torch, c10d, recorder, self._patches, settings.device_timers)
-        except Exception as error:
-            recorder.failed(error)
+        if torch.version.cuda is not None:  # else the modules would only take memory
+            try:
+                from paceline.hooks.device_start import start_device_times
+
+                start_device_times(torch, c10d, recorder, self._patches, settings.device_timers)
+            except Exception as error:
+                recorder.failed(error)
         self._finder.when_imported("torch._dynamo.trace_rules", _leave_us_alone)
         self._poller = Poller(recorder)
         self._poller.start()
@@ -292,20 +296,20 @@ def _close_at_exit(agent: Agent) -> None:
 
 
 _untraced: set[str] = set()
+_HIDDEN = ("paceline.hooks", "paceline.ring", "paceline.clock")
+"""Packages with all that is in them. Few: each makes torch compile an expression anew, and Python
+keeps them all. ``paceline.forward`` is none of them: models that are compiled whole are traced
+through it."""
 
 
 def _leave_us_alone(trace_rules: ModuleType) -> None:
-    """Tell torch.compile to trace none of the hooks: it would compile them with the job.
-
-    All but ``hooks.forward``, which models that are compiled whole must be traced through.
-    """
+    """Tell torch.compile to trace none of the hooks: it would compile them with the job."""
     rules: Any = trace_rules
     try:
-        for name in list(sys.modules):
-            hidden = name.startswith(("paceline.hooks.", "paceline.ring.", "paceline.clock"))
-            if hidden and name != "paceline.hooks.forward" and name not in _untraced:
+        for name in _HIDDEN:
+            if name not in _untraced:
                 _untraced.add(name)
-                rules.add(name)  # each makes a list and an expression longer, for good
+                rules.add(name)
     except Exception as error:
         log.warning("torch.compile cannot be told to leave the hooks alone: %s", error)
 

@@ -7,10 +7,10 @@ from types import ModuleType
 from typing import Any
 
 from paceline.clock import mono_ns
+from paceline.forward import wrap_forward
 from paceline.hooks.checkpoints import CheckpointHooks
 from paceline.hooks.copies import CopyHooks, may_have_device
 from paceline.hooks.engine import watch_engine
-from paceline.hooks.forward import wrap_forward
 from paceline.hooks.patches import Patches
 from paceline.hooks.recorder import Recorder
 

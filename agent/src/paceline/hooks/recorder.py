@@ -6,16 +6,18 @@ import logging
 import threading
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.clock import mono_ns
 from paceline.hooks.control import Control
-from paceline.hooks.device_times import DeviceTimes
 from paceline.hooks.groups import Groups
 from paceline.hooks.pending import Pending
 from paceline.hooks.steps import StepClock
 from paceline.ring import layout
 from paceline.ring.writer import RingWriter
+
+if TYPE_CHECKING:
+    from paceline.hooks.device_times import DeviceTimes
 
 log = logging.getLogger("paceline")
 MAX_ERRORS = 1000

@@ -12,9 +12,9 @@ from paceline.errors import PacelineError
 from paceline.hooks.native.cache import cache_dir, make_cache, why_not_safe
 from paceline.plugin import compile as compiling
 from paceline.ring.layout import RingIdentity
+from paceline.settings import PLUGIN_ENV
 
 log = logging.getLogger(__name__)
-PLUGIN_ENV = "NCCL_PROFILER_PLUGIN"
 _LIBC = "CS_GNU_LIBC_VERSION"
 
 

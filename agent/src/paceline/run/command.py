@@ -19,10 +19,10 @@ from paceline.plugin import library_path
 from paceline.ring.private import make_private
 from paceline.run.helpers import Helper, start_collector, start_sidecar
 from paceline.run.job import exec_job, run_job
-from paceline.run.nccl import PLUGIN_ENV, choose_plugin
+from paceline.run.nccl import choose_plugin
 from paceline.run.plan import Destination, Plan, make_plan
 from paceline.run.report import fetch_report, print_report, write_report
-from paceline.settings import RUN_MARK, is_disabled
+from paceline.settings import PLUGIN_ENV, RUN_MARK, is_disabled
 
 DRAIN_TIMEOUT_S = 20.0
 """How long the end of a job waits for its last records to be acknowledged."""

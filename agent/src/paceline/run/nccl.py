@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-PLUGIN_ENV = "NCCL_PROFILER_PLUGIN"
+from paceline.settings import PLUGIN_ENV
+
 SWITCH_ENV = "PACELINE_NCCL_PLUGIN"
 MAX_PATH_CHARS = 254
 """NCCL cuts what is longer."""

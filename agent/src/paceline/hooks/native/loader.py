@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.hooks.native.build import build_in_background
 from paceline.hooks.native.cache import MODULE, library_file, why_not_safe
 
 MODES = ("auto", "off", "build")
@@ -56,6 +55,8 @@ def load_for_training(torch: Any, env: Mapping[str, str]) -> Any:
         if loaded.broken:
             log.warning("the Python hooks serve; the native hook is %s", loaded.reason)
         elif mode(env) == "build":
+            from paceline.hooks.native.build import build_in_background
+
             try:
                 build_in_background(env)
             except OSError as error:

@@ -1,7 +1,7 @@
 """The wrapper round a model's forward, which torch.compile must be able to trace through.
 
-It is alone in its module: all other hooks are hidden from the compiler (``agent.py``), and a
-hidden function within a model that is compiled with ``fullgraph=True`` would be an error.
+It is alone, outside of ``hooks``: all in there is hidden from the compiler (``hooks/agent.py``),
+and a hidden function within a model that is compiled with ``fullgraph=True`` would be an error.
 """
 
 from __future__ import annotations
