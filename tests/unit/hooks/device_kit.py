@@ -9,11 +9,11 @@ from typing import Any
 
 from paceline.hooks.device_times import DeviceTimes
 from paceline.hooks.groups import Groups
-from paceline.hooks.pending import Entry
+from paceline.hooks.pending import COLLECTIVE, Entry
 from paceline.hooks.recorder import Recorder
 from paceline.ring import InFlight, Record, RingReader
 from paceline.ring.layout import HOOK_ERRORS_OFFSET
-from paceline.ring.writer import RingWriter, new_identity
+from paceline.ring.writer import RingWriter, new_identity, pack_fields
 from paceline.vocabulary import Flag, Op, RecordKind
 from tests.simulator.gpu import MS, Gpu, HostClock, Stream
 
@@ -136,10 +136,8 @@ class Rank:
         self, ns: int, stream: Stream, *, flags: int, has_work: bool, tells_async: bool,
         output: int = 0, op: Op = Op.ALL_REDUCE,
     ) -> Call:  # fmt: skip
-        entry = Entry(
-            int(op), 0, self._seq, self.clock.step, -1, 64, self.host(), flags, -1, output,
-            False, None,
-        )  # fmt: skip
+        fields = pack_fields(64, self._seq, self.clock.step, -1, 0, COLLECTIVE, int(op))
+        entry = Entry(fields, self.host(), flags, -1, output, False, None)
         self._seq += 1
         self.device.arrived(entry, 0)
         self.host.advance(2_000)

@@ -84,7 +84,7 @@ def kernel(rank: Rank, works: Works, arguments: list[str]) -> Any:
     call = hooks._kernel(spec, works.all_reduce, [serving])
 
     def issue(*rest: Any) -> Any:
-        return call(hooks._below, [DeviceTensor()], group, None, None, *rest)
+        return call(hooks._mask, [DeviceTensor()], group, None, None, *rest)
 
     return issue
 

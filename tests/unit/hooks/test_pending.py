@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.hooks.pending import MADE_ROOM, MAX_PENDING, Entry, Pending
+from paceline.hooks.pending import COLLECTIVE, MADE_ROOM, MAX_PENDING, Entry, Pending
 from paceline.ring import RingReader, RingWriter, new_identity
+from paceline.ring.writer import pack_fields
 from paceline.vocabulary import Flag, Op
 
 
@@ -27,7 +28,8 @@ def ring(tmp_path: Path) -> RingWriter:
 
 
 def receive(seq: int) -> Entry:
-    entry = Entry(int(Op.RECV), 0, seq, 0, 1, 8, 100 + seq, 0, -1, 0, True, None)
+    fields = pack_fields(8, seq, 0, 1, 0, COLLECTIVE, int(Op.RECV))
+    entry = Entry(fields, 100 + seq, 0, -1, 0, True, None)
     entry.work = NeverDone()
     return entry
 

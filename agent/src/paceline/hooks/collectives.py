@@ -12,9 +12,10 @@ from typing import Any
 
 from paceline.clock import mono_ns
 from paceline.hooks.device_times import DeviceTimes
-from paceline.hooks.operators import Operator, first_tensor, operator, payload_reader
-from paceline.hooks.pending import COUNTED_ONLY, Entry
+from paceline.hooks.operators import Operator, first_tensor, operator, payload_bytes, payload_reader
+from paceline.hooks.pending import COLLECTIVE, COUNTED_ONLY, Entry
 from paceline.hooks.recorder import Recorder
+from paceline.ring.writer import pack_fields
 from paceline.vocabulary import P2P_OPS, Flag, Op
 
 _ASYNC = int(Flag.ASYNC)
@@ -55,7 +56,9 @@ class CollectiveHooks:
         self._c10d = c10d
         self._recorder = recorder
         self._waits: list[tuple[type, Any, Any]] = []
-        self._below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+        self._mask = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+        self._below: dict[int, Any] = {}
+        """By the number of a set of dispatch keys what is left of it below our kernels."""
 
     def install(self) -> None:
         """Let the kernels serve this recorder, and patch ``Work.wait``.
@@ -129,12 +132,16 @@ class CollectiveHooks:
     def _kernel(
         self, spec: Operator, call: Callable[..., Any], serves: list[Any]
     ) -> Callable[..., Any]:
-        below, tells_async = self._below, spec.async_at >= 0
+        mask, below, tells_async = self._mask, self._below, spec.async_at >= 0
+        number = self._torch._C.DispatchKeySet.raw_repr
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            rest = below.get(number(keyset))
+            if rest is None:
+                rest = below[number(keyset)] = keyset & mask
             now = serves[0]
             if now is None or not now[0].on:
-                return call(keyset & below, *args, **kwargs)
+                return call(rest, *args, **kwargs)
             recorder, arrive, issued, ended = now
             start_ns = mono_ns()
             entry: Entry | None = None
@@ -143,7 +150,7 @@ class CollectiveHooks:
             except Exception as error:
                 recorder.failed(error)
             try:
-                out = call(keyset & below, *args, **kwargs)
+                out = call(rest, *args, **kwargs)
             except BaseException:
                 if entry is not None:
                     recorder.guarded(partial(ended, entry, _FAILED))
@@ -168,16 +175,19 @@ class CollectiveHooks:
         sends, any_source = spec.op is Op.SEND, directed and spec.root_at < 0
         group_at, tensor_at, output_at = spec.group_at, spec.tensor_at, spec.output_at
         root_at, async_at, times_size = spec.root_at, spec.async_at, spec.times_size
+        has_payload = read_payload is payload_bytes
 
         def arrive(args: tuple[Any, ...], start_ns: int) -> Entry | None:
             tensors = args[tensor_at]
-            tensor = first_tensor(tensors)
+            tensor = tensors[0] if type(tensors) is list and len(tensors) == 1 else tensors
+            alone = type(tensor) in plain
+            if not alone:
+                tensor = first_tensor(tensor)
+                if "Fake" in type(tensor).__name__:
+                    return None
             on_cpu = tensor is None or tensor.is_cpu
-            if tensor is not None:
-                if type(tensor) not in plain and "Fake" in type(tensor).__name__:
-                    return None
-                if not on_cpu and tensor.is_meta:
-                    return None
+            if not on_cpu and tensor.is_meta:
+                return None
             group = groups.get(unbox(args[group_at]))
             if group is None:
                 return None
@@ -194,20 +204,21 @@ class CollectiveHooks:
                 recorder.before_collective(start_ns)
             if not recorder.full:
                 if any_source and on_cpu:  # only its completion tells what it is to be counted for
-                    return Entry(
-                        op, COUNTED_ONLY, 0, clock.step, -1, 0, start_ns, 0, -1, 0, True, group
-                    )
+                    fields = pack_fields(0, 0, clock.step, -1, 0, COLLECTIVE, op)
+                    return Entry(fields, start_ns, 0, COUNTED_ONLY, 0, True, group)
                 return None
-            payload = read_payload(tensors)
+            try:
+                payload = tensor.nbytes if alone and has_payload else read_payload(tensors)
+            except RuntimeError:  # sparse tensors have no such size
+                payload = read_payload(tensors)
             if times_size:
                 payload *= group.size
             # The dispatcher drops trailing arguments that have their default: async_op=True.
             flags = _ASYNC if async_at >= 0 and (len(args) <= async_at or args[async_at]) else 0
-            step = clock.step
-            index = group.index
+            fields = pack_fields(payload, seq, clock.step, peer, group.index, COLLECTIVE, op)
             slot = -1
             if on_cpu:
-                slot = recorder.writer.begin(op, index, seq, step, peer, payload, start_ns, flags)
+                slot = recorder.writer.enter(op, fields, start_ns, flags)
             address = 0
             device = None if on_cpu else recorder.device
             if on_cpu or device is not None:
@@ -216,10 +227,8 @@ class CollectiveHooks:
                     address = output.data_ptr()
                 except (RuntimeError, AttributeError):  # sparse, or none off the root
                     address = 0
-            entry = Entry(
-                op, index, seq, step, peer, payload, start_ns, flags, slot, address, on_cpu,
-                group if any_source else None,
-            )  # fmt: skip
+            source = group if any_source else None
+            entry = Entry(fields, start_ns, flags, slot, address, on_cpu, source)
             if device is not None and tensor.is_cuda:
                 device.arrived(entry, tensor.get_device())
             return entry
@@ -302,12 +311,12 @@ class CollectiveHooks:
 
     def _wait_tensor_kernel(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Stamp the waits of functional collectives, which find their Work by the tensor."""
-        below = self._below
+        mask = self._mask
 
         def kernel(keyset: Any, tensor: Any) -> Any:
             hooks = _installed.hooks
             if hooks is None or not hooks._recorder.on:
-                return call(keyset & below, tensor)
+                return call(keyset & mask, tensor)
             recorder, entry = hooks._recorder, None
             if len(recorder.pending):
                 try:
@@ -315,7 +324,7 @@ class CollectiveHooks:
                 except Exception:  # a tensor without storage is no result of ours
                     entry = None
             if entry is None:
-                out = call(keyset & below, tensor)
+                out = call(keyset & mask, tensor)
                 device = recorder.device
                 if recorder.on and device is not None and tensor.is_cuda:
                     recorder.guarded(partial(_output_waited, device, tensor))
@@ -323,7 +332,7 @@ class CollectiveHooks:
             join_ns = mono_ns()
             waited = recorder.pending.waited
             try:
-                out = call(keyset & below, tensor)
+                out = call(keyset & mask, tensor)
             except BaseException:
                 recorder.guarded(partial(waited, entry, join_ns, mono_ns(), failed=True))
                 raise

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from paceline.hooks.device_marks import Mark
 from paceline.hooks.pending import Entry
 from paceline.ring.writer import RingWriter
-from paceline.vocabulary import P2P_OPS, Flag, RecordKind
+from paceline.vocabulary import P2P_OPS, Flag
 
 MAX_OUTPUTS = 1024
 """Outputs of functional collectives that nobody has waited for; the oldest is forgotten."""
@@ -21,7 +21,6 @@ PASSED_BY_NS = 1_000_000_000
 that was issued so much later. One that hangs stops its rank before long."""
 C10D = "torch.distributed.distributed_c10d"
 
-_COLLECTIVE = int(RecordKind.COLLECTIVE)
 _ASYNC = int(Flag.ASYNC)
 _GPU_TIME = int(Flag.GPU_TIME)
 _BOUND = int(Flag.GPU_TIME | Flag.PARTIAL)
@@ -214,9 +213,6 @@ class DeviceCollectives:
             elif release is not None or timed.closer is not None:
                 flags |= open_flags
         try:
-            writer.record(
-                _COLLECTIVE, entry.op, entry.group, entry.seq, entry.step, entry.peer,
-                entry.payload_bytes, start_ns, end_ns, join_ns, entry.start_ns, flags,
-            )  # fmt: skip
+            writer.append(start_ns, end_ns, join_ns, entry.start_ns, entry.fields, flags)
         finally:
             writer.finish(entry.slot)

@@ -102,10 +102,8 @@ class DeviceTimes:
             return
         self.collectives.arrived(entry, device)
         if entry.timed is not None:
-            entry.slot = self._recorder.writer.begin(
-                entry.op, entry.group, entry.seq, entry.step, entry.peer, entry.payload_bytes,
-                entry.start_ns, entry.flags,
-            )  # fmt: skip
+            writer = self._recorder.writer
+            entry.slot = writer.enter(entry.op, entry.fields, entry.start_ns, entry.flags)
 
     def returned(self, entry: Entry, has_work: bool, tells_async: bool) -> None:
         """The call of one that is timed came back; see ``DeviceCollectives.returned``."""

@@ -97,19 +97,20 @@ def payload_reader(spec: Operator) -> Callable[[Any], int]:
     """Return what reads the payload of one rank, in bytes, from the argument ``tensor_at``."""
     if spec.op is Op.BARRIER or spec.op is Op.UNKNOWN:
         return lambda argument: 0
-    return _payload_bytes
+    return payload_bytes
 
 
-def _payload_bytes(argument: Any) -> int:
+def payload_bytes(argument: Any) -> int:
+    """Return the bytes of a tensor, or of all in a list or a list of lists."""
     if type(argument) is list:
         if len(argument) == 1:
             argument = argument[0]
             if type(argument) is list:
-                return _payload_bytes(argument)
+                return payload_bytes(argument)
         elif len(argument) > _SUMMED_TENSORS:
-            return len(argument) * _payload_bytes(argument[0])
+            return len(argument) * payload_bytes(argument[0])
         else:
-            return sum(map(_payload_bytes, argument))
+            return sum(map(payload_bytes, argument))
     try:
         size_bytes: int = argument.nbytes
     except RuntimeError:  # sparse tensors have none

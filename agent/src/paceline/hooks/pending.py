@@ -7,7 +7,8 @@ from typing import Any
 
 from paceline.clock import mono_ns
 from paceline.hooks.groups import GroupState
-from paceline.ring.writer import RingWriter
+from paceline.ring.layout import FIELDS
+from paceline.ring.writer import RingWriter, pack_fields
 from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 
 MAX_PENDING = 4096
@@ -20,10 +21,10 @@ NOT_IMMEDIATE_NS = 200_000
 """A wait that begins so long after the call returned makes an operation asynchronous, where
 torch does not tell: many times the host cost of a call, far below any compute worth overlapping."""
 
-COUNTED_ONLY = -1
-"""The ``group`` of an entry that gets no record: a receive whose source must be known only so that
+COUNTED_ONLY = -2
+"""The ``slot`` of an entry that gets no record: a receive whose source must be known only so that
 the numbers of its messages stay right while the level is low."""
-_COLLECTIVE = int(RecordKind.COLLECTIVE)
+COLLECTIVE = int(RecordKind.COLLECTIVE)
 _FAILED = int(Flag.FAILED)
 _ASYNC = int(Flag.ASYNC)
 _POLLED = int(Flag.RELEASE_POLLED | Flag.ASYNC)
@@ -35,7 +36,8 @@ _REFERENCES_OF_OURS = 3
 class Entry:
     """One collective between its arrival and its release.
 
-    Mutable, against the house rule: it is made once per collective, on its path.
+    Mutable, against the house rule: it is made once per collective, on its path. What its
+    record says of it is packed (``ring.layout.FIELDS``) for the same reason.
     ``work`` is set when the call returned; ``output`` is the address of the first output
     (``wait_tensor`` is matched by it, 0 unknown); ``any_source`` is the group of a receive
     whose source only its completion tells; ``returned_ns`` is when the call returned, for
@@ -44,18 +46,13 @@ class Entry:
     """
 
     __slots__ = (
-        "any_source", "flags", "group", "on_cpu", "op", "output", "payload_bytes", "peer",
-        "returned_ns", "seq", "slot", "start_ns", "step", "timed", "work",
+        "any_source", "fields", "flags", "on_cpu", "output", "returned_ns", "slot", "start_ns",
+        "timed", "work",
     )  # fmt: skip
 
     def __init__(
         self,
-        op: int,
-        group: int,
-        seq: int,
-        step: int,
-        peer: int,
-        payload_bytes: int,
+        fields: bytes,
         start_ns: int,
         flags: int,
         slot: int,
@@ -63,12 +60,7 @@ class Entry:
         on_cpu: bool,
         any_source: GroupState | None,
     ) -> None:
-        self.op = op
-        self.group = group
-        self.seq = seq
-        self.step = step
-        self.peer = peer
-        self.payload_bytes = payload_bytes
+        self.fields = fields
         self.start_ns = start_ns
         self.flags = flags
         self.slot = slot
@@ -78,6 +70,17 @@ class Entry:
         self.returned_ns = 0
         self.work: Any = None
         self.timed: Any = None
+
+    @property
+    def op(self) -> int:
+        """The ``Op``."""
+        return self.fields[-1]
+
+    @property
+    def step(self) -> int:
+        """The step in which it was issued."""
+        step: int = FIELDS.unpack(self.fields)[2]
+        return step
 
 
 class Pending:
@@ -180,15 +183,13 @@ class Pending:
 
     def write(self, entry: Entry, end_ns: int, join_ns: int, flags: int) -> None:
         """Write the record of ``entry`` and take it out of the in-flight table."""
-        writer = self.writer
+        writer, slot = self.writer, entry.slot
         try:
-            if entry.group != COUNTED_ONLY:
-                writer.record(
-                    _COLLECTIVE, entry.op, entry.group, entry.seq, entry.step, entry.peer,
-                    entry.payload_bytes, entry.start_ns, end_ns, join_ns, entry.start_ns, flags,
-                )  # fmt: skip
+            start_ns = entry.start_ns
+            if slot != COUNTED_ONLY:
+                writer.append(start_ns, end_ns, join_ns, start_ns, entry.fields, flags)
         finally:
-            writer.finish(entry.slot)
+            writer.finish(slot)
             entry.work = None  # it keeps tensors alive
 
     def _let_go(self, key: int) -> None:
@@ -222,5 +223,7 @@ def _future_done(work: Any) -> bool:
 
 
 def _find_source(entry: Entry, group: GroupState) -> None:
-    entry.peer = group.ranks[entry.work._source_rank()]
-    entry.seq = group.next_directed_seq(entry.peer, group.ranks[group.rank])
+    peer = group.ranks[entry.work._source_rank()]
+    seq = group.next_directed_seq(peer, group.ranks[group.rank])
+    payload_bytes, _, step, _, index, kind, op = FIELDS.unpack(entry.fields)
+    entry.fields = pack_fields(payload_bytes, seq, step, peer, index, kind, op)

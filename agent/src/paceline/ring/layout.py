@@ -88,6 +88,12 @@ META_ENTRY = struct.Struct("<II")
 RECORD = struct.Struct("<QQQQQQIiHBBI")
 """start_ns, end_ns, join_ns, issue_ns, payload_bytes, seq, step, peer, group, kind, code,
 flags: what the CRC-32 at byte 64 of a record covers."""
+FIELDS = struct.Struct("<QQIiHBB")
+"""payload_bytes, seq, step, peer, group, kind, code: what of a record does not depend on times.
+It is packed once, as both tables hold it: ``RECORD_OF_FIELDS`` is ``RECORD`` with it, and
+``INFLIGHT_OF_FIELDS`` is ``INFLIGHT`` with as much of it as that has."""
+RECORD_OF_FIELDS = struct.Struct("<QQQQ28sI")
+INFLIGHT_OF_FIELDS = struct.Struct("<QQ26sBBII")
 RECORD_CRC_OFFSET = 64
 RECORD_COMMIT_OFFSET = 72
 """The commit word: index of the record + 1, stored last."""

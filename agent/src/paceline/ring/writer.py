@@ -32,7 +32,17 @@ _WORD = 8
 _HEAD_WORD = at.HEAD_OFFSET // _WORD
 _CRC_WORD = at.RECORD_CRC_OFFSET // _WORD
 _COMMIT_WORD = at.RECORD_COMMIT_OFFSET // _WORD
-_pack = at.RECORD.pack
+_HEADER_BYTES = at.HEADER_BYTES
+_RECORDS_WORD = at.RECORDS_OFFSET // _WORD
+_RECORD_WORDS = at.RECORD_BYTES // _WORD
+_BODY_BYTES = at.RECORD_CRC_OFFSET
+_INFLIGHT_BYTES = at.INFLIGHT_BYTES
+_INFLIGHT_WORD = at.HEADER_BYTES // _WORD
+_INFLIGHT_WORDS = at.INFLIGHT_BYTES // _WORD
+_pack = at.RECORD_OF_FIELDS.pack
+_pack_inflight = at.INFLIGHT_OF_FIELDS.pack_into
+pack_fields = at.FIELDS.pack
+"""Packs payload_bytes, seq, step, peer, group, kind and code: all of a record but its times."""
 
 
 class RingWriter:
@@ -63,7 +73,6 @@ class RingWriter:
         self._map = mmap.mmap(self._file.fileno(), size_bytes)
         self._bytes = memoryview(self._map)
         self._words = self._bytes.cast("Q")
-        self._records_offset = at.RECORDS_OFFSET
         self._next_index = itertools.count()
         self._free_slots = list(range(at.INFLIGHT_SLOTS))
         self._rare = threading.Lock()  # for what happens rarely: metadata, anchors
@@ -88,16 +97,26 @@ class RingWriter:
 
         Times are monotonic ns, 0 where unknown; ``peer`` is a global rank or -1.
         """
+        fields = pack_fields(payload_bytes, seq, step, peer, group, kind, code)
+        self.append(start_ns, end_ns, join_ns, issue_ns, fields, flags)
+
+    def append(
+        self,
+        start_ns: int,
+        end_ns: int,
+        join_ns: int,
+        issue_ns: int,
+        fields: bytes,
+        flags: int,
+    ) -> None:
+        """Append one record as ``record`` does, for who has its fields packed already."""
         index = next(self._next_index)
-        offset = self._records_offset + index % self._capacity * at.RECORD_BYTES
-        words, word = self._words, offset // _WORD
+        word = _RECORDS_WORD + index % self._capacity * _RECORD_WORDS
+        offset, words = word * _WORD, self._words
         words[word + _COMMIT_WORD] = 0
-        fields = _pack(
-            start_ns, end_ns, join_ns, issue_ns, payload_bytes, seq, step, peer, group, kind, code,
-            flags,
-        )  # fmt: skip
-        self._map[offset : offset + at.RECORD_CRC_OFFSET] = fields
-        words[word + _CRC_WORD] = crc32(fields)
+        body = _pack(start_ns, end_ns, join_ns, issue_ns, fields, flags)
+        self._map[offset : offset + _BODY_BYTES] = body
+        words[word + _CRC_WORD] = crc32(body)
         words[word + _COMMIT_WORD] = words[_HEAD_WORD] = index + 1
 
     def begin(
@@ -116,22 +135,27 @@ class RingWriter:
         Returns:
             The slot to give to ``finish``; -1 when the table is full (counted).
         """
+        fields = pack_fields(payload_bytes, seq, step, peer, group, 0, op)
+        return self.enter(op, fields, start_ns, flags)
+
+    def enter(self, op: int, fields: bytes, start_ns: int, flags: int) -> int:
+        """Enter a collective as ``begin`` does, for who has its fields packed already."""
         try:
             slot = self._free_slots.pop()
         except IndexError:
             self.count(at.DROPPED_INFLIGHT_OFFSET)
             return -1
-        offset = at.HEADER_BYTES + slot * at.INFLIGHT_BYTES
-        at.INFLIGHT.pack_into(
-            self._map, offset, 0, start_ns, payload_bytes, seq, step, peer, group, op, 0, flags, 0
-        )
-        self._words[offset // _WORD] = 1
+        _pack_inflight(
+            self._map, _HEADER_BYTES + slot * _INFLIGHT_BYTES,
+            0, start_ns, fields, op, 0, flags, 0,
+        )  # fmt: skip
+        self._words[_INFLIGHT_WORD + slot * _INFLIGHT_WORDS] = 1
         return slot
 
     def finish(self, slot: int) -> None:
         """Take a collective out of the in-flight table; -1 is ignored."""
         if slot >= 0:
-            self._words[(at.HEADER_BYTES + slot * at.INFLIGHT_BYTES) // _WORD] = 0
+            self._words[_INFLIGHT_WORD + slot * _INFLIGHT_WORDS] = 0
             self._free_slots.append(slot)
 
     def meta(self, entry: Mapping[str, object]) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 from paceline.hooks.collectives import CollectiveHooks
 from paceline.hooks.groups import GroupState
 from paceline.hooks.operators import Operator
-from paceline.hooks.pending import Entry, Pending
+from paceline.hooks.pending import COLLECTIVE, Entry, Pending
 from paceline.hooks.recorder import Recorder
 from paceline.hooks.steps import StepClock
-from paceline.ring.writer import RingWriter
+from paceline.ring.writer import RingWriter, pack_fields
 from paceline.vocabulary import Flag, Op
 
 _NO_PAYLOAD = (Op.BARRIER, Op.UNKNOWN)
@@ -139,9 +139,8 @@ class NativeHooks(CollectiveHooks):
             op: int, group: int, seq: int, step: int, peer: int, payload_bytes: int,
             start_ns: int, flags: int, output: int, device: int,
         ) -> Entry | None:  # fmt: skip
-            entry = Entry(
-                op, group, seq, step, peer, payload_bytes, start_ns, flags, -1, output, False, None
-            )
+            fields = pack_fields(payload_bytes, seq, step, peer, group, COLLECTIVE, op)
+            entry = Entry(fields, start_ns, flags, -1, output, False, None)
             if recorder.device is not None:
                 recorder.device.arrived(entry, device)
             return entry if entry.timed is not None else None
