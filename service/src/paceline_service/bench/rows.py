@@ -52,11 +52,16 @@ def _agent(result: Mapping[str, Any]) -> Rows:
         ),
         ("sidecar, memory (RSS)", f"{sidecar['rss_mib']:.0f} MiB", "", "<= 80"),
         ("memory of a rank (RSS)", f"{memory['rank_rss_mib']:.0f} MiB", "", ""),
-        ("  added: private, without the ring", f"{memory['added_mib']['private']:.1f} MiB", "",
-         "<= 2"),
+        ("  added: private, without the ring", *_mib(memory["added_mib"]), "<= 2"),
+        ("  the same, tensors within malloc's heap", *_mib(memory["added_mib_default_heap"]), ""),
         ("  the ring", f"{memory['ring_mib']:.1f} MiB", "", "<= 4"),
         ("import paceline", f"{imports['median_ms']:.1f} ms", "", "<= 20"),
     ]  # fmt: skip
+
+
+def _mib(added: Mapping[str, float]) -> tuple[str, str]:
+    low, high = (added["private"] + sign * added["noise"] for sign in (-1, 1))
+    return f"{added['private']:.1f} MiB", f"{low:.1f} to {high:.1f}"
 
 
 def _plugin(plugin: Mapping[str, Any]) -> Rows:
