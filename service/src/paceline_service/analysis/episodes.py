@@ -84,11 +84,11 @@ class EpisodeTracker:
             self._options.false_namings_per_month, self.step_s, channels=CHANNELS
         )
 
-    def update(self, note: StepNote, peer_groups: list[Int64Array]) -> None:
-        """Take the next step; ``note.scores`` is filled in here."""
+    def update(self, note: StepNote, peer_groups: list[Int64Array]) -> StepNote:
+        """Take the next step; returns its note with the scores, NaN while the job settles."""
         self._seen_steps += 1
         if self._seen_steps <= self._options.settling_steps:
-            return
+            return note
         scores = lateness_scores(note.self_ns, peer_groups)
         note = note.with_scores(scores)
         self._notes.append(note)
@@ -108,6 +108,7 @@ class EpisodeTracker:
         self._previous = common
         self._follow_open(note, peer_groups)
         self._open_new(peer_groups)
+        return note
 
     def _learn(self, common: FloatArray, scores: FloatArray) -> None:
         """Learn the offsets after 30, 60, 120 ... steps, of ranks that nothing is held against."""

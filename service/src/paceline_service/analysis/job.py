@@ -15,6 +15,7 @@ import numpy as np
 from paceline.errors import AnalysisError
 from paceline.vocabulary import RecordKind
 from paceline_service.analysis.blame import BlameLedger
+from paceline_service.analysis.channel import Channel, JobFacts, JudgedStep
 from paceline_service.analysis.device import behind_host_ns, launch_lag_ns, one_timeline
 from paceline_service.analysis.episode import make_note
 from paceline_service.analysis.episodes import EpisodeTracker
@@ -71,6 +72,7 @@ class JobAnalysis:
         self._peers = PeerFinder(world_size)
         self._totals = Totals(world_size, self.options.settling_steps)
         self._tracker = EpisodeTracker(world_size, self.options)
+        self._channels: list[Channel] = []
 
     def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
         """Say where a rank runs; ranks of one ``clock_domain`` share a clock.
@@ -156,6 +158,8 @@ class JobAnalysis:
             tracker=self._tracker,
             peers=self._peers,
             options=self.options,
+            channels=self._channels,
+            facts=self._facts(),
         )
 
     @property
@@ -178,11 +182,26 @@ class JobAnalysis:
         self._noise.learn(matches)
         self._peers.learn(matches, sizes)
         self._totals.add(row, table, matches, blame)
-        self._tracker.update(
-            make_note(row, blame.blamed_ns, blame.last_count, lag_ns, on_device),
-            self._peers.groups(),
-        )
+        note = make_note(row, blame.blamed_ns, blame.last_count, lag_ns, on_device)
+        peer_groups = self._peers.groups()
+        note = self._tracker.update(note, peer_groups)
+        judged = JudgedStep(
+            row=row, table=table, matches=matches, waits=waits, blame=blame, note=note,
+            peer_groups=peer_groups,
+        )  # fmt: skip
+        for channel in self._channels:
+            channel.see(judged)
         return row
+
+    def _facts(self) -> JobFacts:
+        return JobFacts(
+            world_size=self.world_size,
+            groups=self.groups,
+            nodes=self._node_of_rank,
+            options=self.options,
+            step_s=self._tracker.step_s,
+            judged_steps=self._tracker.judged_steps,
+        )
 
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self.world_size:

@@ -8,10 +8,12 @@ healthy only when the steps that were seen would have sufficed to name a clear c
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
 
+from paceline_service.analysis.channel import Channel, JobFacts
 from paceline_service.analysis.episodes import EpisodeTracker
 from paceline_service.analysis.evidence import least_shift, least_steps
 from paceline_service.analysis.findings import alone_ratio, finding_of, merge_by_node
@@ -33,12 +35,17 @@ def judge(
     tracker: EpisodeTracker,
     peers: PeerFinder,
     options: Options,
+    channels: Sequence[Channel],
+    facts: JobFacts,
 ) -> Report:
     """Return the report on everything that was analysed so far."""
     notes: list[str] = []
     findings, alone, immaterial = _material(tracker, nodes, totals.phases_seen, options)
     notes += immaterial
     findings = merge_by_node(findings, _ranks_of_node(nodes), alone)
+    for channel in channels:
+        findings += channel.findings(facts)
+        notes += channel.notes(facts)
     findings.sort(key=lambda finding: -(finding.wasted_gpu_s or 0.0))
     lost = dict(dropped)
     for reason, count in (
@@ -55,7 +62,7 @@ def judge(
         more = f" and {len(killed) - 16} more" if len(killed) > 16 else ""
         notes.append(f"died without a clean end: {shown}{more}")
     if findings:
-        verdict = findings[0].kind
+        verdict = _kind_of(findings)
     elif missing:
         verdict = "insufficient_evidence"
     else:
@@ -80,6 +87,12 @@ def judge(
         ranks=totals.rank_rows(),
         notes=notes,
     )
+
+
+def _kind_of(findings: list[Finding]) -> str:
+    """Return the verdict: a job that stands still first, then what costs most."""
+    kinds = [finding.kind for finding in findings]
+    return next((kind for kind in ("hang", "desync") if kind in kinds), kinds[0])
 
 
 def _left_out(totals: Totals) -> list[str]:
