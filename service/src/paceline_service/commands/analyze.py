@@ -1,4 +1,4 @@
-"""``paceline analyze PATH...``: the answer from event logs, without a collector."""
+"""``paceline analyze PATH...``: the answer from files, without a collector."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from paceline.errors import InputError
 from paceline_service.analysis.report import KINDS
 from paceline_service.commands.output import Format, exit_status, write_report
 from paceline_service.commands.run import run_command, warn
-from paceline_service.importers.events import read_event_log
-from paceline_service.importers.offline import analyze_log
+from paceline_service.importers.sources import analyze_paths
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
 def _analyze(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH", help="Event logs (.gz too), or directories of them."),
+        typer.Argument(metavar="PATH", help="Event logs, profiler traces, or directories of them."),
     ],
     form: Annotated[Format, typer.Option("--format", help="How to write the report.")] = (
         Format.TEXT
@@ -40,19 +39,16 @@ def _analyze(
         bool, typer.Option("--strict", help="Refuse input of which anything is unusable.")
     ] = False,
 ) -> int:
-    """Name the rank that slows a job, from its event logs.
+    """Name the rank that slows a job, from its event logs or traces.
 
     Exit status: 0 healthy, 1 findings, 2 bad input, 3 insufficient evidence.
     """
     if fail_on is not None and fail_on not in KINDS:
         raise InputError(f"--fail-on {fail_on!r} is none of {', '.join(KINDS)}")
-    with read_event_log(paths) as log:
-        if strict and log.faults.lossy:
-            raise InputError(f"--strict, and not all is usable: {'; '.join(log.faults.notes())}")
-        for note in log.faults.notes():
-            warn(f"paceline analyze: {note}")
-        report = analyze_log(log).to_dict()
-        if log.job:
-            report["job"]["name"] = log.job
-    write_report(report, form, output)
-    return exit_status(report, fail_on)
+    answer = analyze_paths(paths)
+    if strict and answer.faults.lossy:
+        raise InputError(f"--strict, and not all is usable: {'; '.join(answer.faults.notes())}")
+    for note in answer.faults.notes():
+        warn(f"paceline analyze: {note}")
+    write_report(answer.report, form, output)
+    return exit_status(answer.report, fail_on)

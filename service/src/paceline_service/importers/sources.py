@@ -1,0 +1,144 @@
+"""Which formats ``paceline analyze`` reads, and the one that its paths hold.
+
+A further format is a ``Source`` in ``SOURCES``: how its files begin, and what answers for them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import InputError
+from paceline_service.importers.events import read_event_log
+from paceline_service.importers.faults import Faults
+from paceline_service.importers.lines import open_binary
+from paceline_service.importers.offline import analyze_log
+
+HEAD_BYTES = 64 << 10
+"""Of each file, unpacked, by which it is recognised; eight GPUs' properties take 6 KB of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an importer answers: the report as JSON, and what was wrong with its files."""
+
+    report: dict[str, Any]
+    faults: Faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One format.
+
+    Attributes:
+        name: as a reader knows it, for messages.
+        begins: whether a file with these first bytes (unpacked, ``HEAD_BYTES``) is one.
+        analyze: the answer for files of it; ``faults`` holds what is known of them already.
+    """
+
+    name: str
+    begins: Callable[[bytes], bool]
+    analyze: Callable[[Sequence[Path], Faults], Answer]
+
+
+def _analyze_events(paths: Sequence[Path], faults: Faults) -> Answer:
+    with read_event_log(paths) as log:
+        report = analyze_log(log).to_dict()
+        if log.job:
+            report["job"]["name"] = log.job
+        return Answer(report=report, faults=log.faults)
+
+
+def _begins_event_log(head: bytes) -> bool:
+    return b'"paceline.' in head.partition(b"\n")[0] and b'"schema"' in head
+
+
+EVENTS = Source(name="event log", begins=_begins_event_log, analyze=_analyze_events)
+SOURCES: list[Source] = [EVENTS]
+
+
+def analyze_paths(paths: Sequence[Path]) -> Answer:
+    """Return the answer for the files at ``paths``; a directory gives those directly in it.
+
+    Files that are of no known format are left out and told, as long as there are others.
+
+    Raises:
+        InputError: nothing there can be read, or what is there is of several formats.
+    """
+    found: dict[str, list[Path]] = {}
+    others: list[Path] = []
+    for path in _files(paths):
+        source = _source_of(path)
+        if source is None:
+            others.append(path)
+        else:
+            found.setdefault(source.name, []).append(path)
+    if len(found) > 1:
+        listed = "; ".join(
+            f"{len(files)} of the format {name} ({files[0].name})" for name, files in found.items()
+        )
+        raise InputError(f"the input is of several formats: {listed}; give those of one at a time")
+    name = next(iter(found), EVENTS.name)
+    if name == EVENTS.name:
+        # It has rules of its own for what else lies in a directory of logs.
+        return _events_or_known_formats(paths)
+    named = {path for path in paths if not path.is_dir()}
+    faults = Faults()
+    for path in others:
+        if path in named:
+            raise InputError(f"{path} is {_unknown()}")
+        faults.add("skipped_file", path, None, f"left out: it is {_unknown()}")
+    source = next(source for source in SOURCES if source.name == name)
+    return source.analyze(found[name], faults)
+
+
+def _events_or_known_formats(paths: Sequence[Path]) -> Answer:
+    try:
+        return EVENTS.analyze(paths, Faults())
+    except InputError as error:
+        if "no event log" not in str(error):
+            raise
+        raise InputError(f"{error}; known formats: {_names()}") from error
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        try:
+            inside = sorted(p for p in path.iterdir() if not p.name.startswith("."))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        files += [p for p in inside if p.is_file()]
+    return list(dict.fromkeys(files))
+
+
+def _source_of(path: Path) -> Source | None:
+    head = _head(path)
+    return next((source for source in SOURCES if head and source.begins(head)), None)
+
+
+def _head(path: Path) -> bytes:
+    """Return the first bytes, unpacked as far as they can be."""
+    head = b""
+    try:
+        with open_binary(path) as file:
+            while len(head) < HEAD_BYTES and (more := file.read1(HEAD_BYTES - len(head))):  # type: ignore[attr-defined]
+                head += more
+    except (EOFError, OSError, zlib.error, gzip.BadGzipFile, InputError):
+        pass
+    return head
+
+
+def _unknown() -> str:
+    return f"of no known format ({_names()})"
+
+
+def _names() -> str:
+    return ", ".join(source.name for source in SOURCES)
