@@ -102,6 +102,10 @@ class JobAnalysis:
             self.groups.append(group)
         return index
 
+    def assume_noise(self, group: int, noise_ns: int) -> None:
+        """Say how exactly the releases of a group are known, where that was measured before."""
+        self._noise.assume(group, noise_ns)
+
     def add(self, records: Records) -> None:
         """Take records of one rank, in the order they were written.
 

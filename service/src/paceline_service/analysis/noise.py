@@ -27,6 +27,11 @@ class ReleaseNoise:
 
     def __init__(self) -> None:
         self._releases: dict[int, deque[FloatArray]] = defaultdict(lambda: deque(maxlen=_KEPT))
+        self._assumed: dict[int, int] = {}
+
+    def assume(self, group: int, noise_ns: int) -> None:
+        """Take a group's noise to be this until it was measured step by step."""
+        self._assumed[group] = noise_ns
 
     def learn(self, matches: Matches) -> None:
         """Read the releases of one step."""
@@ -43,6 +48,8 @@ class ReleaseNoise:
     def noise_ns(self, groups: int) -> Int64Array:
         """Return the standard deviation of a release in each of ``groups`` groups, (G,), ns."""
         noise = np.full(groups, UNKNOWN_NOISE_NS, dtype=np.int64)
+        for group, assumed_ns in self._assumed.items():
+            noise[group] = assumed_ns
         for group, kept in self._releases.items():
             if len(kept) >= LEAST_INSTANCES:
                 noise[group] = release_noise_ns(np.stack(kept))
