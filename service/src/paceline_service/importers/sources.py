@@ -16,7 +16,9 @@ from paceline.errors import InputError
 from paceline_service.importers.events import read_event_log
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.lines import open_binary
+from paceline_service.importers.log import EventLog
 from paceline_service.importers.offline import analyze_log
+from paceline_service.importers.whatif_parquet import begins_what_if, read_what_if
 
 HEAD_BYTES = 64 << 10
 """Of each file, unpacked, by which it is recognised; eight GPUs' properties take 6 KB of it."""
@@ -47,10 +49,19 @@ class Source:
 
 def _analyze_events(paths: Sequence[Path], faults: Faults) -> Answer:
     with read_event_log(paths) as log:
-        report = analyze_log(log).to_dict()
-        if log.job:
-            report["job"]["name"] = log.job
-        return Answer(report=report, faults=log.faults)
+        return _answer(log)
+
+
+def _analyze_what_if(paths: Sequence[Path], faults: Faults) -> Answer:
+    with read_what_if(paths, faults) as log:
+        return _answer(log)
+
+
+def _answer(log: EventLog) -> Answer:
+    report = analyze_log(log).to_dict()
+    if log.job:
+        report["job"]["name"] = log.job
+    return Answer(report=report, faults=log.faults)
 
 
 def _begins_event_log(head: bytes) -> bool:
@@ -58,7 +69,8 @@ def _begins_event_log(head: bytes) -> bool:
 
 
 EVENTS = Source(name="event log", begins=_begins_event_log, analyze=_analyze_events)
-SOURCES: list[Source] = [EVENTS]
+WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, analyze=_analyze_what_if)
+SOURCES: list[Source] = [EVENTS, WHAT_IF]
 
 
 def analyze_paths(paths: Sequence[Path]) -> Answer:
