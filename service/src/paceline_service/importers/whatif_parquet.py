@@ -106,7 +106,7 @@ class _Builder:
         self._shift_ns = self._starts_of_steps()
 
     def build(self) -> EventLog:
-        trace, log = self._trace, self._log
+        log = self._log
         tables = [self._phases(), self._collectives(), self._transfers(), self._steps()]
         rows = np.concatenate([table for _, table in tables])
         rank = np.concatenate([ranks for ranks, _ in tables])
