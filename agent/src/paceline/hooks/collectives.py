@@ -216,12 +216,14 @@ class CollectiveHooks:
             # The dispatcher drops trailing arguments that have their default: async_op=True.
             flags = _ASYNC if async_at >= 0 and (len(args) <= async_at or args[async_at]) else 0
             fields = pack_fields(payload, seq, clock.step, peer, group.index, COLLECTIVE, op)
-            slot = -1
+            address, slot, device = 0, -1, None
             if on_cpu:
                 slot = recorder.writer.enter(op, fields, start_ns, flags)
-            address = 0
-            device = None if on_cpu else recorder.device
-            if on_cpu or device is not None:
+            else:
+                device = recorder.device
+            # Only functional collectives are waited for by the address of an output; where torch
+            # tells what is asynchronous, they are.
+            if (flags or async_at < 0) and (on_cpu or device is not None):
                 output = tensor if output_at == tensor_at else first_tensor(args[output_at])
                 try:
                     address = output.data_ptr()
@@ -285,10 +287,10 @@ class CollectiveHooks:
         # What pybind puts into a class binds itself on access; its function is called directly.
         call = getattr(original, "__func__", original)
         recorder = self._recorder
-        take, waited = recorder.pending.take, recorder.pending.waited
+        take, waited = recorder.pending.by_work.pop, recorder.pending.waited
 
         def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-            entry = take(self) if recorder.on else None
+            entry = take(id(self), None)
             if entry is None:
                 return call(self, *args, **kwargs)
             join_ns = mono_ns()

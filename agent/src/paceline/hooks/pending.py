@@ -91,31 +91,28 @@ class Pending:
 
     def __init__(self, writer: RingWriter) -> None:
         self.writer = writer
-        self._entries: dict[int, Entry] = {}
+        self.by_work: dict[int, Entry] = {}
+        """By the id of their Work. Who pops one, because it waits for it, owes its record."""
         self._newest: Entry | None = None
 
     def __len__(self) -> int:
         """Return how many are pending."""
-        return len(self._entries)
+        return len(self.by_work)
 
     def add(self, entry: Entry) -> None:
         """Keep ``entry`` until its release is seen."""
-        if len(self._entries) >= MAX_PENDING:
+        by_work = self.by_work
+        if len(by_work) >= MAX_PENDING:
             self._make_room(entry.step)
-        self._entries[id(entry.work)] = entry
-        self._newest = entry
-
-    def take(self, work: Any) -> Entry | None:
-        """Return the entry of ``work`` to one that waits for it, who then owes its record."""
-        return self._entries.pop(id(work), None)
+        by_work[id(entry.work)] = self._newest = entry
 
     def take_output(self, address: int) -> Entry | None:
-        """The same for the one whose first output lies at ``address``; 0 is nobody's."""
+        """Pop the one whose first output lies at ``address``; 0 is nobody's."""
         if not address:
             return None
         for entry in self._snapshot():
             if entry.output == address:
-                return self.take(entry.work)
+                return self.by_work.pop(id(entry.work), None)
         return None
 
     @property
@@ -132,7 +129,9 @@ class Pending:
             flags |= _ASYNC
         if entry.any_source is not None and not failed:
             _find_source(entry, entry.any_source)
-        self.write(entry, end_ns, join_ns, flags)
+        entry.work, slot = None, entry.slot  # as ``write`` does; a call less on the way of each
+        if slot != COUNTED_ONLY:
+            self.writer.complete(slot, entry.start_ns, end_ns, join_ns, entry.fields, flags)
 
     def sweep(
         self,
@@ -155,7 +154,7 @@ class Pending:
                 left to compute. 0: nobody is known to have waited.
             spare_newest: leave the newest to a sweep that knows who waited for it.
         """
-        if not self._entries:
+        if not self.by_work:
             return
         for entry in self._snapshot():
             if now_ns - entry.start_ns < older_than_ns:
@@ -164,7 +163,7 @@ class Pending:
             if work is None or (spare_newest and entry is self._newest):
                 continue  # another thread has just written it, or is to
             if work.is_completed() or (entry.op not in _P2P and _future_done(work)):
-                if self._entries.pop(id(work), None) is not None:
+                if self.by_work.pop(id(work), None) is not None:
                     joined = entry is self._newest and entry.start_ns >= joined_since_ns > 0
                     join_ns = entry.start_ns if joined else 0
                     self.write(entry, now_ns, join_ns, entry.flags | _POLLED)
@@ -178,28 +177,24 @@ class Pending:
 
     def close(self) -> None:
         """Write what is still pending as such."""
-        for key in list(self._entries):
+        for key in list(self.by_work):
             self._let_go(key)
 
     def write(self, entry: Entry, end_ns: int, join_ns: int, flags: int) -> None:
         """Write the record of ``entry`` and take it out of the in-flight table."""
-        writer, slot = self.writer, entry.slot
-        try:
-            start_ns = entry.start_ns
-            if slot != COUNTED_ONLY:
-                writer.append(start_ns, end_ns, join_ns, start_ns, entry.fields, flags)
-        finally:
-            writer.finish(slot)
-            entry.work = None  # it keeps tensors alive
+        entry.work = None  # it keeps tensors alive
+        slot = entry.slot
+        if slot != COUNTED_ONLY:
+            self.writer.complete(slot, entry.start_ns, end_ns, join_ns, entry.fields, flags)
 
     def _let_go(self, key: int) -> None:
-        entry = self._entries.pop(key, None)
+        entry = self.by_work.pop(key, None)
         if entry is not None:
             self.write(entry, 0, 0, entry.flags | int(Flag.NOT_WAITED | Flag.ASYNC))
 
     def _make_room(self, step: int) -> None:
         self.sweep(mono_ns(), step)
-        too_many = len(self._entries) - (MAX_PENDING - MADE_ROOM)
+        too_many = len(self.by_work) - (MAX_PENDING - MADE_ROOM)
         for entry in self._snapshot()[: max(too_many, 0)]:
             if entry.work is not None:
                 self._let_go(id(entry.work))
@@ -207,7 +202,7 @@ class Pending:
     def _snapshot(self) -> list[Entry]:
         for _ in range(3):
             try:
-                return list(self._entries.values())
+                return list(self.by_work.values())
             except RuntimeError:  # another thread added or took one meanwhile
                 continue
         return []

@@ -158,6 +158,33 @@ class RingWriter:
             self._words[_INFLIGHT_WORD + slot * _INFLIGHT_WORDS] = 0
             self._free_slots.append(slot)
 
+    def complete(
+        self,
+        slot: int,
+        start_ns: int,
+        end_ns: int,
+        join_ns: int,
+        fields: bytes,
+        flags: int,
+    ) -> None:
+        """Append the record of a collective that was issued at its start, and ``finish`` it.
+
+        Both at once, and flat, because it is on the path of every collective.
+        """
+        try:
+            index = next(self._next_index)
+            word = _RECORDS_WORD + index % self._capacity * _RECORD_WORDS
+            offset, words = word * _WORD, self._words
+            words[word + _COMMIT_WORD] = 0
+            body = _pack(start_ns, end_ns, join_ns, start_ns, fields, flags)
+            self._map[offset : offset + _BODY_BYTES] = body
+            words[word + _CRC_WORD] = crc32(body)
+            words[word + _COMMIT_WORD] = words[_HEAD_WORD] = index + 1
+        finally:
+            if slot >= 0:
+                words[_INFLIGHT_WORD + slot * _INFLIGHT_WORDS] = 0
+                self._free_slots.append(slot)
+
     def meta(self, entry: Mapping[str, object]) -> bool:
         """Append a JSON object (a group, the torch version) to the metadata; False when full."""
         text = json.dumps(entry, separators=(",", ":")).encode()

@@ -12,6 +12,7 @@ from paceline.hooks.operators import Operator
 from paceline.hooks.pending import COLLECTIVE, Entry, Pending
 from paceline.hooks.recorder import Recorder
 from paceline.hooks.steps import StepClock
+from paceline.ring.layout import FIELDS
 from paceline.ring.writer import RingWriter, pack_fields
 from paceline.vocabulary import Flag, Op
 
@@ -196,8 +197,31 @@ def _adopt(native: Any, writer: RingWriter) -> None:
         native.close_ring()
         close()
 
+    def append(
+        start_ns: int, end_ns: int, join_ns: int, issue_ns: int, fields: bytes, flags: int
+    ) -> None:
+        payload_bytes, seq, step, peer, group, kind, code = FIELDS.unpack(fields)
+        native.record(
+            kind, code, group, seq, step, peer, payload_bytes, start_ns, end_ns, join_ns, issue_ns,
+            flags,
+        )  # fmt: skip
+
+    def enter(op: int, fields: bytes, start_ns: int, flags: int) -> int:
+        payload_bytes, seq, step, peer, group, _, _ = FIELDS.unpack(fields)
+        slot: int = native.begin(op, group, seq, step, peer, payload_bytes, start_ns, flags)
+        return slot
+
+    def complete(
+        slot: int, start_ns: int, end_ns: int, join_ns: int, fields: bytes, flags: int
+    ) -> None:
+        try:
+            append(start_ns, end_ns, join_ns, start_ns, fields, flags)
+        finally:
+            native.finish(slot)
+
     replaced: Any = writer
-    replaced.record, replaced.begin, replaced.finish = native.record, native.begin, native.finish
+    replaced.record, replaced.append, replaced.complete = native.record, append, complete
+    replaced.begin, replaced.enter, replaced.finish = native.begin, enter, native.finish
     replaced.count, replaced.close = native.count, close_both
 
 
