@@ -50,12 +50,16 @@ def measure_collective(*, quick: bool, native: bool) -> dict[str, object]:
         )  # fmt: skip
         measured = json.loads(out.read_text())
     refuse_failures(measured["hook_errors"])
-    micros = measured["micros"]
+    micros, cold = measured["micros"], measured["cold_micros"]
     return {
         "calls": rounds * 500,
         "off_us": round(fmean(micros["off"]), 3),
         "added_us": {
             name: difference(micros[name], micros["off"]).to_dict() for name in conditions[1:]
+        },
+        "off_cold_us": round(fmean(cold["off"]), 1),
+        "added_cold_us": {
+            name: difference(cold[name], cold["off"]).to_dict() for name in conditions[1:]
         },
         "added_us_best_block": {
             name: round(min(micros[name]) - min(micros["off"]), 3) for name in conditions[1:]

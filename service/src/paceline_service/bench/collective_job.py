@@ -10,6 +10,7 @@ import json
 import os
 import time
 from pathlib import Path
+from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,9 @@ from paceline_service.bench.pairs import shuffled_rounds
 
 CALLS_PER_BLOCK = 500
 WARM_UP_CALLS = 100
+COLD_CALLS = 20
+FLUSHED_BYTES = 64 << 20
+"""More than the caches hold: what a training job computes between two collectives."""
 
 
 def main() -> None:
@@ -41,13 +45,16 @@ def main() -> None:
         tools[name].end()
     _take_rings()
     micros: dict[str, list[float]] = {name: [] for name in options.conditions}
+    cold: dict[str, list[float]] = {name: [] for name in options.conditions}
     for order in shuffled_rounds(options.conditions, options.rounds, seed=2):
         for name in order:
             tools[name].begin(None)
             micros[name].append(_block())
+            cold[name].append(_cold_call())
             tools[name].end()
             hook_errors += _take_rings()
-    options.out.write_text(json.dumps({"micros": micros, "hook_errors": hook_errors}))
+    measured = {"micros": micros, "cold_micros": cold, "hook_errors": hook_errors}
+    options.out.write_text(json.dumps(measured))
     dist.destroy_process_group()
 
 
@@ -59,6 +66,18 @@ def _block() -> float:
     for _ in range(CALLS_PER_BLOCK):
         dist.all_reduce(payload)
     return (time.perf_counter_ns() - started_ns) / CALLS_PER_BLOCK / 1e3
+
+
+def _cold_call() -> float:
+    """Return the median of calls before each of which other memory went through the caches."""
+    payload, other = torch.ones(4), torch.ones(FLUSHED_BYTES // 4)
+    spent_ns = []
+    for _ in range(COLD_CALLS):
+        other.add_(1.0)
+        started_ns = time.perf_counter_ns()
+        dist.all_reduce(payload)
+        spent_ns.append(time.perf_counter_ns() - started_ns)
+    return median(spent_ns) / 1e3
 
 
 def _take_rings() -> int:

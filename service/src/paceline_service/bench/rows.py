@@ -38,6 +38,9 @@ def _agent(result: Mapping[str, Any]) -> Rows:
     for name, added in call["added_us"].items():
         limit = COLLECTIVE_LIMITS_US.get(name)
         rows.append((f"  added by {HOOKS[name]}", *_micros(added), f"<= {limit}" if limit else ""))
+    rows.append(("  after its code left the caches", f"{call['off_cold_us']:.0f} us", "", ""))
+    for name, added in call["added_cold_us"].items():
+        rows.append((f"    added by {HOOKS[name]}", *_micros(added), ""))
     rows += _plugin(result["plugin"])
     sidecar, memory, imports = result["sidecar"], result["memory"], result["import"]
     return [
