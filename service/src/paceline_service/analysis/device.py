@@ -14,7 +14,10 @@ from paceline.vocabulary import Flag, Phase, RecordKind
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.table import Table
 
-_HOST_ONLY = [int(phase) for phase in (Phase.INPUT, Phase.COPY, Phase.CHECKPOINT)]
+_HOST_ONLY = [
+    int(phase)
+    for phase in (Phase.INPUT, Phase.COPY, Phase.CHECKPOINT, Phase.GC, Phase.STARVED)
+]
 LAUNCHED_LATE_NS = 200_000
 """A kernel that starts this soon after its launch found an idle stream: launching takes 5 to 50 us,
 and a queue of work that keeps a stream busy is milliseconds long."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.vocabulary import Phase, phase_name
+from paceline_service.analysis.causes import Explanation, Symptoms, explain
+from paceline_service.analysis.causes_actions import action_for
+from paceline_service.analysis.causes_watch import CauseWatch
 from paceline_service.analysis.device import LAUNCHED_LATE_NS
 from paceline_service.analysis.episode import Episode
+from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import Finding
 
 _CAUSE_OF_PHASE = {
@@ -26,29 +30,51 @@ LEAST_PHASE_SHARE = 0.4
 """Below this share of the excess no phase is named."""
 
 
-def finding_of(
-    episodes: list[Episode], *, node: str, phases_known: bool, single_node: bool
-) -> Finding:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bystanders:
+    """What of a job a finding is explained with.
+
+    Attributes:
+        watch: steps and telemetry.
+        nodes: by rank, as far as known.
+        peers: healthy ranks that do the same work as the slow one.
+        phases_known: whether the job told its phases; without them everything is HOST.
+    """
+
+    watch: CauseWatch
+    nodes: dict[int, str]
+    peers: Int64Array
+    phases_known: bool
+
+
+def finding_of(episodes: list[Episode], beside: Bystanders) -> Finding:
     """Return what the episodes of one rank amount to.
 
     Args:
         episodes: all of one rank, in time order; at least one.
-        node: its node's name, empty when unknown.
-        phases_known: whether the job told its phases; without them everything is HOST.
-        single_node: whether the whole job runs on one node, which then cannot be drained.
+        beside: what else is known of the job.
     """
     last = episodes[-1]
+    node = beside.nodes.get(last.rank, "")
     total = _Totals(episodes)
-    phase, cause, shares = _main_phase(total.phase_excess_ns, phases_known)
-    if cause == "compute" and total.launched_late:
-        cause = "host"
-    elif phase == "host" and not last.on_device and total.launched_late is False:
-        phase, cause = None, "compute"  # the host stood still because its device was busy
+    phase, phase_cause, shares = _main_phase(total.phase_excess_ns, beside.phases_known)
+    symptoms = Symptoms(
+        phase=phase,
+        phase_cause=phase_cause,
+        excess_ns=(total.self_ns - total.peer_self_ns) / max(total.steps, 1),
+        launched_late=total.launched_late,
+        on_device=last.on_device,
+    )
+    spans = [(e.first_step, e.end_step) for e in episodes]
+    around = beside.watch.surroundings(last.rank, beside.peers, spans, beside.nodes)
+    why = explain(symptoms, around)
+    if phase == "host" and why.cause in ("compute", "gpu_throttle"):
+        phase = None  # the host stood still because its device was busy
     return Finding(
         kind="straggler",
         ranks=[last.rank],
         nodes=[node] if node else [],
-        cause=cause,
+        cause=why.cause,
         phase=phase,
         first_step=episodes[0].first_step,
         last_step=last.end_step,
@@ -56,9 +82,14 @@ def finding_of(
         recoverable_ratio=total.recoverable_ratio,
         wasted_gpu_s=total.blamed_ns / 1e9,
         confidence=max(episode.confidence for episode in episodes),
-        evidence=_evidence(episodes, total, phase, shares) + _launches(total),
-        action=_action(last.rank, node, cause, alone=single_node),
-    )
+        evidence=[
+            *_evidence(episodes, total, phase, shares), *why.sentences, *_launches(total, why)
+        ],
+        action=action_for(
+            why.remedy, why.cause, rank=last.rank, node=node,
+            alone=len(set(beside.nodes.values())) < 2,
+        ),
+    )  # fmt: skip
 
 
 def alone_ratio(episodes: list[Episode]) -> float:
@@ -152,26 +183,13 @@ def _evidence(
     return sentences
 
 
-def _launches(total: _Totals) -> list[str]:
-    if total.launch_lag_ns is None:
+def _launches(total: _Totals, why: Explanation) -> list[str]:
+    if total.launch_lag_ns is None or why.cause in ("gc", "input"):
         return []
     lag = f"{total.launch_lag_ns / 1e6:.2f} ms after their launch"
     if total.launched_late:
         return [f"its GPU waited for the host: its collectives started {lag}"]
     return [f"its GPU was busy: its collectives started {lag}"]
-
-
-def _action(rank: int, node: str, cause: str, *, alone: bool) -> str:
-    """Return the next command; ``alone``: there is no other node to move the job to."""
-    if cause == "input":
-        return f"iostat -x 1 3; top -b -n 1 | head -20  # on {node or f'the node of rank {rank}'}"
-    if cause == "host":
-        return f"py-spy dump --pid PID_OF_RANK_{rank}  # twice, in a slow step; then top -b -n 1"
-    if alone or not node:
-        return (
-            f"nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE  # for rank {rank}; then top -b -n 1"
-        )
-    return f"scontrol update nodename={node} state=drain reason=paceline-straggler-rank-{rank}"
 
 
 def merge_by_node(
@@ -199,13 +217,16 @@ def merge_by_node(
 def _about_node(node: str, mine: list[Finding], alone: dict[int, float]) -> Finding:
     """Return the findings about each rank of ``node`` as one."""
     worst = max(mine, key=lambda f: f.wasted_gpu_s or 0.0)
+    cause, phase = _shared(mine)
     ranks = sorted(f.ranks[0] for f in mine)
     slowdowns = [f.slowdown for f in mine if f.slowdown is not None]
     wasted_gpu_s = sum(f.wasted_gpu_s or 0.0 for f in mine)
     share = max(alone[rank] for rank in ranks)
+    of_cause = next(f for f in [worst, *mine] if f.cause == cause)
     return replace(
-        worst,
+        of_cause,
         ranks=ranks,
+        phase=phase,
         first_step=min(f.first_step for f in mine if f.first_step is not None),
         last_step=max(f.last_step for f in mine if f.last_step is not None),
         slowdown=float(np.median(slowdowns)) if slowdowns else None,
@@ -217,8 +238,20 @@ def _about_node(node: str, mine: list[Finding], alone: dict[int, float]) -> Find
             f"{min(slowdowns, default=1):.2f} to {max(slowdowns, default=1):.2f} times a peer's",
             f"others stood still {wasted_gpu_s:.2f} GPU-seconds for them; without the node "
             f"these steps would have been {share:.1%} shorter",
-            *(f"its worst: {sentence}" for sentence in worst.evidence[:1]),
-            *(f"its worst, rank {worst.ranks[0]}: {sentence}" for sentence in worst.evidence[1:2]),
+            *(f"rank {of_cause.ranks[0]}: {sentence}" for sentence in of_cause.evidence),
         ],
-        action=f"scontrol update nodename={node} state=drain reason=paceline-straggler",
+        action=(of_cause.action or "").replace(f"-rank-{of_cause.ranks[0]}", ""),
     )
+
+
+def _shared(mine: list[Finding]) -> tuple[str, str | None]:
+    """Return the cause and the phase that hold most of the cost; no phase without a majority."""
+    cost: dict[str, float] = {}
+    phases: dict[str | None, float] = {}
+    for finding in mine:
+        wasted = (finding.wasted_gpu_s or 0.0) + 1e-9
+        cost[finding.cause] = cost.get(finding.cause, 0.0) + wasted
+        phases[finding.phase] = phases.get(finding.phase, 0.0) + wasted
+    cause = max(cost, key=lambda name: cost[name])
+    phase = max(phases, key=lambda name: phases[name])
+    return cause, phase if phases[phase] > sum(phases.values()) / 2 else None

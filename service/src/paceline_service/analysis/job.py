@@ -8,13 +8,15 @@ Live, replayed and offline input take this one way:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from paceline.errors import AnalysisError
 from paceline.vocabulary import RecordKind
 from paceline_service.analysis.blame import BlameLedger
+from paceline_service.analysis.causes_telemetry import SampleLike
+from paceline_service.analysis.causes_watch import CauseWatch
 from paceline_service.analysis.channel import Channel, JobFacts, JudgedStep
 from paceline_service.analysis.device import behind_host_ns, launch_lag_ns, one_timeline
 from paceline_service.analysis.episode import make_note
@@ -72,6 +74,7 @@ class JobAnalysis:
         self._peers = PeerFinder(world_size)
         self._totals = Totals(world_size, self.options.settling_steps)
         self._tracker = EpisodeTracker(world_size, self.options)
+        self._watch = CauseWatch(world_size)
         self._channels: list[Channel] = []
 
     def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
@@ -125,6 +128,15 @@ class JobAnalysis:
         self._pool.resume(records.rank)
         self._pool.add(records)
 
+    def add_telemetry(self, rank: int, samples: Iterable[SampleLike]) -> None:
+        """Take samples of GPU, process and host of one rank, in the order they were sent.
+
+        Raises:
+            AnalysisError: ``rank`` is not of this job.
+        """
+        self._check_rank(rank)
+        self._watch.add_telemetry(rank, samples)
+
     def rank_ended(self, rank: int, how: str) -> None:
         """Expect nothing more of ``rank``; ``how`` is ``closed`` or ``killed``."""
         self._check_rank(rank)
@@ -164,6 +176,7 @@ class JobAnalysis:
             options=self.options,
             channels=self._channels,
             facts=self._facts(),
+            watch=self._watch,
         )
 
     @property
@@ -193,6 +206,7 @@ class JobAnalysis:
             row=row, table=table, matches=matches, waits=waits, blame=blame, note=note,
             peer_groups=peer_groups,
         )  # fmt: skip
+        self._watch.see(judged)
         for channel in self._channels:
             channel.see(judged)
         return row

@@ -13,10 +13,16 @@ from itertools import groupby
 
 import numpy as np
 
+from paceline_service.analysis.causes_watch import CauseWatch
 from paceline_service.analysis.channel import Channel, JobFacts
 from paceline_service.analysis.episodes import EpisodeTracker
 from paceline_service.analysis.evidence import least_shift, least_steps
-from paceline_service.analysis.findings import alone_ratio, finding_of, merge_by_node
+from paceline_service.analysis.findings import (
+    Bystanders,
+    alone_ratio,
+    finding_of,
+    merge_by_node,
+)
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
 from paceline_service.analysis.records import BoolArray
@@ -37,10 +43,13 @@ def judge(
     options: Options,
     channels: Sequence[Channel],
     facts: JobFacts,
+    watch: CauseWatch,
 ) -> Report:
     """Return the report on everything that was analysed so far."""
     notes: list[str] = []
-    findings, alone, immaterial = _material(tracker, nodes, totals.phases_seen, options)
+    findings, alone, immaterial = _material(
+        tracker, nodes, totals.phases_seen, options, peers, watch
+    )
     notes += immaterial
     findings = merge_by_node(findings, _ranks_of_node(nodes), alone)
     for channel in channels:
@@ -105,21 +114,29 @@ def _left_out(totals: Totals) -> list[str]:
 
 
 def _material(
-    tracker: EpisodeTracker, nodes: dict[int, str], phases_known: bool, options: Options
+    tracker: EpisodeTracker,
+    nodes: dict[int, str],
+    phases_known: bool,
+    options: Options,
+    peers: PeerFinder,
+    watch: CauseWatch,
 ) -> tuple[list[Finding], dict[int, float], list[str]]:
     """Return findings that cost enough, that cost by rank, and a note on each that does not."""
     findings, notes = [], []
     alone: dict[int, float] = {}
     by_rank = sorted(tracker.episodes, key=lambda episode: (episode.rank, episode.first_step))
-    for rank, group in groupby(by_rank, key=lambda episode: episode.rank):
-        episodes = list(group)
+    slow = {episode.rank for episode in by_rank}
+    for rank, of_rank in groupby(by_rank, key=lambda episode: episode.rank):
+        episodes = list(of_rank)
         alone[rank] = alone_ratio(episodes)
+        group = next((g for g in peers.groups() if rank in g), np.array([rank]))
         finding = finding_of(
             episodes,
-            node=nodes.get(rank, ""),
-            phases_known=phases_known,
-            single_node=len(set(nodes.values())) < 2,
-        )
+            Bystanders(
+                watch=watch, nodes=nodes, phases_known=phases_known,
+                peers=np.array([peer for peer in group if peer not in slow], dtype=np.int64),
+            ),
+        )  # fmt: skip
         if alone[rank] >= options.material_ratio:
             findings.append(finding)
         else:

@@ -23,6 +23,8 @@ def analyze_log(log: EventLog) -> Report:
         analysis.declare_group(
             Group(name=group.name, ranks=group.ranks, epoch=group.epoch, mesh_dim=group.mesh_dim)
         )
+    for sample in log.telemetry:
+        analysis.add_telemetry(sample.rank, [sample])
     for records in log.rounds():
         for part in records:
             analysis.add(part)

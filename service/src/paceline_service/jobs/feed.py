@@ -63,7 +63,7 @@ class FrameFeed:
         wait_ns: how long a missing frame is waited for.
         missing: for a replay: per incarnation the frame numbers that the store does not hold;
             all others are waited for until ``replayed`` is called.
-        on_telemetry: takes the samples; the analysis has no use for them yet.
+        on_telemetry: takes the samples.
     """
 
     def __init__(

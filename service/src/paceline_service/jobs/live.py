@@ -71,7 +71,10 @@ class LiveAttempt:
         row_bytes = max(attempt.world_size * 64, 1)
         self.recent = RecentSteps(max(min(MAX_RECENT_STEPS, recent_bytes // row_bytes), 16))
         self._analysis = analysis
-        self._feed = FrameFeed(attempt, analysis, decode, wait_ns=reorder_wait_ns, missing=missing)
+        self._feed = FrameFeed(
+            attempt, analysis, decode, wait_ns=reorder_wait_ns, missing=missing,
+            on_telemetry=analysis.add_telemetry,
+        )  # fmt: skip
         self._dirty = True
         self._last_step = -1
         self._last_start_wall_ns = -1
