@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paceline.vocabulary import Flag, RecordKind
+from paceline_service.analysis.pool import StepPool
 from paceline_service.analysis.records import records_from_rows
-from paceline_service.analysis.table import StepPool
 from tests.simulator.device import DeviceScenario, simulate_devices
 from tests.simulator.feed import feed
 
@@ -61,7 +61,7 @@ def test_a_step_is_not_judged_before_its_device_has_finished_it() -> None:
     def step(number: int, flags: int) -> tuple[int, ...]:
         return (3, 0, 0, 0, number, -1, 0, number * 10, number * 10 + 9, 0, 0, flags)
 
-    pool = StepPool(1, grace_steps=0, patience_steps=64)
+    pool = StepPool(1, grace_steps=0, patience_s=30, patience_rows=1000)
     gpu = int(Flag.GPU_TIME)
     pool.add(records_from_rows(0, [step(0, 0), step(0, gpu), step(1, 0), step(2, 0)]))
     assert [number for number, _ in pool.complete()] == [0]
@@ -73,7 +73,7 @@ def test_a_rank_that_stops_timing_its_device_holds_nobody_up() -> None:
     def step(number: int, flags: int) -> tuple[int, ...]:
         return (3, 0, 0, 0, number, -1, 0, number * 10, number * 10 + 9, 0, 0, flags)
 
-    pool = StepPool(1, grace_steps=0, patience_steps=64)
+    pool = StepPool(1, grace_steps=0, patience_s=30, patience_rows=1000)
     pool.add(records_from_rows(0, [step(0, 0), step(0, int(Flag.GPU_TIME))]))
     pool.add(records_from_rows(0, [step(number, 0) for number in range(1, 60)]))
     assert [number for number, _ in pool.complete()] == list(range(60))

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.vocabulary import Op, RecordKind
+from paceline_service.analysis.groups import Members, members_of
 from paceline_service.analysis.matching import match
-from paceline_service.analysis.records import records_from_rows
+from paceline_service.analysis.records import Group, records_from_rows
 from paceline_service.analysis.table import as_table, stack
 from paceline_service.analysis.waits import Waits, measure_waits
 
@@ -20,12 +21,16 @@ def row(
     return (RecordKind.COLLECTIVE, op, group, seq, 0, peer, 8, start, end, join, start, 0)
 
 
+def world(size: int) -> Members:
+    return members_of([Group(name="world", ranks=tuple(range(size)))])
+
+
 def waits_of(
     ranks: dict[int, list[tuple[int, ...]]], *, clocks: list[int] | None = None,
     group_size: int | None = None, noise_ns: int = 0,
 ) -> Waits:  # fmt: skip
     table = stack([as_table(records_from_rows(rank, rows)) for rank, rows in ranks.items()])
-    matches = match(table, np.array([group_size or len(ranks)]))
+    matches = match(table, world(group_size or len(ranks)))
     domain = np.array(clocks if clocks is not None else [0] * len(ranks), dtype=np.int64)
     return measure_waits(matches, domain, np.array([noise_ns], dtype=np.int64))
 
@@ -113,7 +118,7 @@ def test_records_are_matched_by_group_and_sequence_and_counted_once() -> None:
             as_table(records_from_rows(1, [row(1, 7, 9), row(0, 2, 5), row(2, 10, 11)])),
         ]
     )
-    matches = match(table, np.array([2]))
+    matches = match(table, world(2))
     assert matches.complete.tolist() == [True, True, False]
     assert (matches.duplicates, matches.incomplete, matches.mismatched) == (1, 1, 0)
 
@@ -125,5 +130,5 @@ def test_members_that_issue_different_operations_are_mismatched() -> None:
             as_table(records_from_rows(1, [row(0, 1, 5, op=Op.BARRIER)])),
         ]
     )
-    matches = match(table, np.array([2]))
+    matches = match(table, world(2))
     assert (matches.mismatched, matches.complete.tolist()) == (1, [False])

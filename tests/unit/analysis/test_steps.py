@@ -7,6 +7,7 @@ from paceline.errors import AnalysisError
 from paceline.vocabulary import EXCLUSIVE_PHASES, Phase
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.noise import release_noise_ns
+from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Group, records_from_rows
 from paceline_service.analysis.scores import median_of_others
 from tests.simulator.feed import feed
@@ -49,7 +50,7 @@ def test_every_wait_is_charged_once_or_counted_as_unattributed(tensor_parallel: 
 
 def test_a_rank_that_joins_late_holds_nothing_back_for_good() -> None:
     job = simulate(Scenario(steps=120))
-    analysis = JobAnalysis(4)
+    analysis = JobAnalysis(4, Options(patience_s=2.0))
     for name, ranks in job.groups:
         analysis.declare_group(Group(name=name, ranks=ranks))
     for rank in range(3):

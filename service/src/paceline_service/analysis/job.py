@@ -21,14 +21,16 @@ from paceline_service.analysis.channel import Channel, JobFacts, JudgedStep
 from paceline_service.analysis.device import behind_host_ns, launch_lag_ns, one_timeline
 from paceline_service.analysis.episode import make_note
 from paceline_service.analysis.episodes import EpisodeTracker
+from paceline_service.analysis.groups import Members
 from paceline_service.analysis.matching import match
 from paceline_service.analysis.noise import ReleaseNoise
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
+from paceline_service.analysis.pool import StepPool
 from paceline_service.analysis.records import Group, Records
 from paceline_service.analysis.report import Report
 from paceline_service.analysis.sampling import is_left_out, row_of_times
-from paceline_service.analysis.table import StepPool, Table
+from paceline_service.analysis.table import Table
 from paceline_service.analysis.timeline import StepRow, build_step
 from paceline_service.analysis.totals import Totals
 from paceline_service.analysis.verdict import judge
@@ -57,6 +59,7 @@ class JobAnalysis:
         self.world_size = world_size
         self.options = options or Options()
         self.groups: list[Group] = []
+        self._members = Members()
         self._group_index: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._clock_numbers: dict[str, int] = {}
         self._clock_of_rank = np.full(world_size, -1, dtype=np.int64)
@@ -67,7 +70,8 @@ class JobAnalysis:
         self._pool = StepPool(
             world_size,
             grace_steps=self.options.grace_steps,
-            patience_steps=self.options.patience_steps,
+            patience_s=self.options.patience_s,
+            patience_rows=self.options.patience_rows,
         )
         self._noise = ReleaseNoise()
         self._ledger = BlameLedger(world_size)
@@ -103,6 +107,7 @@ class JobAnalysis:
         index = self._group_index.setdefault(key, len(self.groups))
         if index == len(self.groups):
             self.groups.append(group)
+            self._members.add(group)
         return index
 
     def assume_noise(self, group: int, noise_ns: int) -> None:
@@ -116,9 +121,8 @@ class JobAnalysis:
             AnalysisError: the rank or a group index is unknown.
         """
         self._check_rank(records.rank)
-        if len(records) and not 0 <= records.group.min() <= records.group.max() < max(
-            len(self.groups), 1
-        ):
+        groups = max(len(self.groups), 1)
+        if len(records) and not 0 <= records.group.min() <= records.group.max() < groups:
             raise AnalysisError(
                 f"records of rank {records.rank} name group {records.group.max()}; "
                 f"{len(self.groups)} groups are declared: declare_group comes first"
@@ -162,8 +166,8 @@ class JobAnalysis:
         for reasons in self._dropped.values():
             for reason, count in reasons.items():
                 dropped[reason] = dropped.get(reason, 0) + count
-        if self._pool.late_records:
-            dropped["late"] = self._pool.late_records
+        for reason, count in self._pool.dropped().items():
+            dropped[reason] = dropped.get(reason, 0) + count
         return judge(
             world_size=self.world_size,
             observed=self._observed,
@@ -188,16 +192,19 @@ class JobAnalysis:
         if is_left_out(table):
             self._totals.left_out += 1
             return row_of_times(step, table, self.world_size)
-        sizes = np.array([len(group.ranks) for group in self.groups] or [0], dtype=np.int64)
+        members = self._members.settle()
         table, on_device = one_timeline(table, self.world_size)
-        matches = match(table.take(table.kind == RecordKind.COLLECTIVE), sizes)
-        waits = measure_waits(matches, self._clock_of_rank, self._noise.noise_ns(len(sizes)))
+        collectives = table.take(table.kind == RecordKind.COLLECTIVE)
+        matches = match(collectives, members, self._clock_of_rank)
+        waits = measure_waits(
+            matches, self._clock_of_rank, self._noise.noise_ns(len(members.sizes))
+        )
         behind_ns = behind_host_ns(matches.rows, on_device)
         row, exposures = build_step(step, table, matches, waits, behind_ns, self.world_size)
         blame = self._ledger.charge(row, matches, waits, exposures)
         lag_ns = launch_lag_ns(table, self.world_size)
         self._noise.learn(matches)
-        self._peers.learn(matches, sizes)
+        self._peers.learn(matches, members)
         self._totals.add(row, table, matches, blame)
         note = make_note(row, blame.blamed_ns, blame.last_count, lag_ns, on_device)
         peer_groups = self._peers.groups()

@@ -26,7 +26,10 @@ class Options:
     """How much slower than its peers a rank must be to be named without a healthy past."""
     grace_steps: int = 1
     """A step is judged when every rank has ended this many steps more: late records count."""
-    patience_steps: int = 64
-    """A rank this many steps behind the fastest no longer holds the analysis back."""
+    patience_s: float = 30.0
+    """A rank is waited for until the others have gone on for so long without it: longer than an
+    agent needs to send again what a collector did not take."""
+    patience_rows: int = 8_000_000
+    """Rows that are held (1 GB) before nobody is waited for any longer."""
     history_values: int = 4_000_000
     """Scores that are kept for onset and evidence, over all ranks (float32)."""

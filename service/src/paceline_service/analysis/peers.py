@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from paceline_service.analysis.groups import Members
 from paceline_service.analysis.matching import Matches
 from paceline_service.analysis.records import Int64Array
 
@@ -25,14 +26,14 @@ class PeerFinder:
         self._steps = 0
         self._groups: list[Int64Array] | None = None
 
-    def learn(self, matches: Matches, group_sizes: Int64Array) -> None:
+    def learn(self, matches: Matches, members: Members) -> None:
         """Read one step; without effect once the roles are settled."""
         if self._steps >= SIGNATURE_STEPS or not len(matches.rows):
             return
         self._steps += 1
         rows = matches.rows
         # Who is the root does not matter: a broadcast's root computes what the others do.
-        kind = np.stack([rows.rank, rows.code, group_sizes[rows.group]], axis=1)
+        kind = np.stack([rows.rank, rows.code, members.sizes[rows.group]], axis=1)
         kinds, counts = np.unique(kind, axis=0, return_counts=True)
         table = np.column_stack([kinds[:, 1:], counts])
         begin = np.flatnonzero(np.append(True, kinds[1:, 0] != kinds[:-1, 0]))

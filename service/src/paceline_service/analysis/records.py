@@ -14,15 +14,14 @@ BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
-    """Records of one rank; each column is int64 of shape (N,), times are ns on the rank's clock.
+class Columns:
+    """Columns of N records, each int64 of shape (N,); times are ns on the clock of their rank.
 
     ``kind``, ``code`` and ``flags`` hold the numbers of ``paceline.vocabulary``; ``group`` is
     the job's own index (``JobAnalysis.declare_group``); ``peer`` is the global rank of the root
     or peer, or -1. A time of 0 is unknown. Records of a rank come in the order they were written.
     """
 
-    rank: int
     kind: Int64Array
     code: Int64Array
     group: Int64Array
@@ -40,13 +39,20 @@ class Records:
         """Return the number of records."""
         return len(self.kind)
 
+
+COLUMNS = tuple(field.name for field in fields(Columns))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records(Columns):
+    """Records of one rank."""
+
+    rank: int
+
     def take(self, index: NDArray[np.intp] | BoolArray) -> Records:
         """Return the records that ``index`` selects."""
         columns = {name: getattr(self, name)[index] for name in COLUMNS}
         return Records(rank=self.rank, **columns)
-
-
-COLUMNS = tuple(field.name for field in fields(Records) if field.name != "rank")
 
 
 def records_from_rows(rank: int, rows: Iterable[tuple[int, ...]]) -> Records:
