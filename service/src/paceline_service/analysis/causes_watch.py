@@ -127,6 +127,12 @@ class CauseWatch:
             means.append(mean)
             counts.append(samples)
         table = np.stack(means)
+        # What a node has is compared with other nodes: its own ranks all share it.
+        node = nodes.get(rank, "")
+        beside = np.array([nodes.get(int(peer), "") == node for peer in ranks[1:]], dtype=np.bool_)
+        table[np.ix_(1 + np.flatnonzero(beside), NODE_COLUMNS)] = np.nan
+        if beside.all():
+            table[0, NODE_COLUMNS] = np.nan
         paused, own_paused = self._pauses(ranks, spans)
         kept = self.telemetry.ranks.get(rank)
         others = [self._events(int(peer), spans) for peer in peers]
