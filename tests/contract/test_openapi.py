@@ -22,6 +22,7 @@ ROUTES = {
     "/v1/jobs/{job}/incidents": "get",
     "/v1/jobs/{job}/event-log": "get",
     "/v1/jobs/{job}/settings": "get",
+    "/v1/offenders": "get",
     "/healthz": "get",
     "/readyz": "get",
     "/metrics": "get",

@@ -19,7 +19,7 @@ from paceline_service.access.middleware import (
 from paceline_service.collector import Collector
 from paceline_service.control.endpoints import control_router
 from paceline_service.errors import install_error_handlers
-from paceline_service.incidents.endpoints import incidents_router
+from paceline_service.incidents.endpoints import incidents_router, offenders_router
 from paceline_service.ingest.columns import decode_records
 from paceline_service.ingest.endpoints import FramesEndpoint
 from paceline_service.jobs.endpoints import jobs_router
@@ -64,6 +64,7 @@ def create_app(settings: CollectorSettings) -> FastAPI:
         jobs_router(collector.jobs, collector.guard, collector.source, decode_records)
     )
     app.include_router(incidents_router(collector.database, collector.guard, attempt_id))
+    app.include_router(offenders_router(collector.database, collector.guard))
     app.include_router(control_router(collector.control, collector.guard, attempt_ref))
     app.include_router(operations_router(collector, lambda: openapi_document(app), WEB))
     app.mount("/static", StaticFiles(directory=WEB / "static", check_dir=False), name="static")

@@ -10,10 +10,12 @@ from pathlib import Path
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline.telemetry import GPU_UUID
 from paceline_service.access.first_token import ensure_token
 from paceline_service.access.guard import Guard
 from paceline_service.access.repository import TokenRepository
 from paceline_service.control.service import ControlService
+from paceline_service.incidents.offences import Place
 from paceline_service.incidents.service import sync_incidents
 from paceline_service.ingest.columns import decode_records
 from paceline_service.ingest.commit import GroupCommit
@@ -153,4 +155,14 @@ async def _sync_incidents(connection: AsyncConnection, snapshot: Snapshot) -> No
         snapshot.report["findings"],
         last_step=snapshot.last_step,
         ended=snapshot.state == "ended",
+        places=_places(snapshot),
     )
+
+
+def _places(snapshot: Snapshot) -> dict[int, Place]:
+    """Return where the ranks run; the UUID of a GPU is known where telemetry told it."""
+    found = {}
+    for row in snapshot.ranks:
+        values = (row.get("telemetry") or {}).get("values", {})
+        found[row["rank"]] = Place(row.get("node") or "", str(values.get(GPU_UUID, "")))
+    return found

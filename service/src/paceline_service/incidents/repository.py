@@ -23,9 +23,10 @@ async def incidents_of(connection: AsyncConnection, attempt_id: int) -> list[Val
     return [dict(row) for row in rows]
 
 
-async def open_incident(connection: AsyncConnection, values: Values) -> None:
-    """Store a new incident."""
-    await connection.execute(insert(Incident), [values])
+async def open_incident(connection: AsyncConnection, values: Values) -> int:
+    """Store a new incident, and return its id."""
+    made = await connection.execute(insert(Incident).values(**values).returning(Incident.id))
+    return int(made.scalar_one())
 
 
 async def change_incident(connection: AsyncConnection, incident_id: int, values: Values) -> None:

@@ -20,9 +20,29 @@ class IncidentRow(BaseModel):
     updated_wall_ns: int
     closed_wall_ns: int | None
     closed_reason: str | None
+    earlier_incidents: int
+    """Of other jobs or launches in the 30 days before, that named the same node or GPU."""
 
 
 class IncidentList(BaseModel):
     """The incidents of one attempt, the newest first."""
 
     incidents: list[IncidentRow]
+
+
+class OffenderRow(BaseModel):
+    """A node, or one of its GPUs, that incidents named."""
+
+    node: str
+    gpu_uuid: str | None
+    incidents: int
+    jobs: list[str]
+    causes: list[str]
+    first_wall_ns: int
+    last_wall_ns: int
+
+
+class OffenderList(BaseModel):
+    """Who was named, first who was named in the most jobs."""
+
+    offenders: list[OffenderRow]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.ranks import format_ranks
 from paceline_service.incidents import repository
+from paceline_service.incidents.offences import Place, places_named, remember
 
 RECOVERED_STEPS = 30
 """A finding that has not touched the newest steps for this long is over. Shorter gaps would make
@@ -25,6 +27,7 @@ async def sync_incidents(
     *,
     last_step: int,
     ended: bool,
+    places: Mapping[int, Place] | None = None,
     now_wall_ns: int | None = None,
 ) -> None:
     """Open, update and close incidents so that they say what ``findings`` say.
@@ -35,6 +38,7 @@ async def sync_incidents(
         findings: of ``paceline.report/1``.
         last_step: the newest analysed step.
         ended: the attempt is over.
+        places: where each rank runs, as far as it is known.
         now_wall_ns: the time of the change.
     """
     now_ns = time.time_ns() if now_wall_ns is None else now_wall_ns
@@ -47,7 +51,9 @@ async def sync_incidents(
         if match is None:
             values |= {"attempt_id": attempt_id, "opened_wall_ns": now_ns}
             values |= _closing(reason, now_ns)
-            await repository.open_incident(connection, values)
+            number = await repository.open_incident(connection, values)
+            named = places_named(finding, places or {})
+            await remember(connection, number, attempt_id, now_ns, named)
             continue
         seen.add(match["id"])
         if bool(match["closed_reason"]) != bool(reason) or reason != match["closed_reason"]:
@@ -55,14 +61,16 @@ async def sync_incidents(
         elif match["finding"] == values["finding"]:
             continue
         await repository.change_incident(connection, match["id"], values)
+        named = places_named(finding, places or {})
+        await remember(connection, match["id"], attempt_id, match["opened_wall_ns"], named)
     for incident in known:
         if incident["id"] not in seen and incident["closed_wall_ns"] is None:
             closing = _closing("withdrawn", now_ns) | {"updated_wall_ns": now_ns}
             await repository.change_incident(connection, incident["id"], closing)
 
 
-def incident_json(row: Json) -> Json:
-    """Return a row of the table as the API shows it: the finding, and its life."""
+def incident_json(row: Json, earlier: int = 0) -> Json:
+    """Return a row of the table as the API shows it: the finding, its life, its repetitions."""
     return {
         **json.loads(row["finding"]),
         "id": row["id"],
@@ -71,6 +79,7 @@ def incident_json(row: Json) -> Json:
         "updated_wall_ns": row["updated_wall_ns"],
         "closed_wall_ns": row["closed_wall_ns"],
         "closed_reason": row["closed_reason"] or None,
+        "earlier_incidents": earlier,
     }
 
 

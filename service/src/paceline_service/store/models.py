@@ -153,6 +153,21 @@ class Incident(Base):
     """The whole finding as JSON."""
 
 
+class Offence(Base):
+    """A place that an incident names: who offends again is known beyond one job.
+
+    ``gpu_uuid`` is empty where no telemetry told it.
+    """
+
+    __tablename__ = "offences"
+    __table_args__ = (Index(None, "node"), Index(None, "opened_wall_ns"), Index(None, "attempt_id"))
+    incident_id: Mapped[int] = mapped_column(ForeignKey("incidents.id"), primary_key=True)
+    node: Mapped[str] = mapped_column(String(256), primary_key=True)
+    gpu_uuid: Mapped[str] = mapped_column(String(96), primary_key=True)
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"))
+    opened_wall_ns: Mapped[int] = mapped_column(BigInteger)
+
+
 class Token(Base):
     """A token by its hash; the token itself is never stored."""
 

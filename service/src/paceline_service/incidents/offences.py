@@ -1,0 +1,148 @@
+"""Who offends again: nodes and GPUs that incidents named, over jobs and days."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import and_, delete, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paceline_service.store.models import Incident, Job, JobAttempt, Offence
+
+KINDS = frozenset({"straggler", "hang", "communication"})
+"""Kinds for which a node or a GPU may be at fault."""
+MAX_RANKS = 64
+"""A finding about more ranks tells nothing about the hardware of each."""
+REMEMBERED_NS = 30 * 86_400 * 10**9
+"""How far back an earlier incident counts; faults that come back do so within weeks."""
+MAX_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank ran; ``gpu_uuid`` is empty when unknown."""
+
+    node: str
+    gpu_uuid: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Offender:
+    """What is remembered of one place."""
+
+    node: str
+    gpu_uuid: str
+    incidents: int = 0
+    jobs: set[str] = field(default_factory=set)
+    causes: set[str] = field(default_factory=set)
+    first_wall_ns: int = 0
+    last_wall_ns: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "node": self.node,
+            "gpu_uuid": self.gpu_uuid or None,
+            "incidents": self.incidents,
+            "jobs": sorted(self.jobs),
+            "causes": sorted(self.causes),
+            "first_wall_ns": self.first_wall_ns,
+            "last_wall_ns": self.last_wall_ns,
+        }
+
+
+def places_named(finding: Mapping[str, Any], places: Mapping[int, Place]) -> set[Place]:
+    """Return the places that a finding holds something against; empty where no hardware is."""
+    if finding["kind"] not in KINDS or not 0 < len(finding["ranks"]) <= MAX_RANKS:
+        return set()
+    return {places[rank] for rank in finding["ranks"] if rank in places and places[rank].node}
+
+
+async def remember(
+    connection: AsyncConnection,
+    incident_id: int,
+    attempt_id: int,
+    opened_wall_ns: int,
+    places: Iterable[Place],
+) -> None:
+    """Store whom an incident names, in place of whom it named before."""
+    await connection.execute(delete(Offence).where(Offence.incident_id == incident_id))
+    rows = [
+        {
+            "incident_id": incident_id,
+            "node": place.node,
+            "gpu_uuid": place.gpu_uuid,
+            "attempt_id": attempt_id,
+            "opened_wall_ns": opened_wall_ns,
+        }
+        for place in places
+    ]
+    if rows:
+        await connection.execute(insert(Offence), rows)
+
+
+async def earlier_incidents(connection: AsyncConnection, attempt_id: int) -> dict[int, int]:
+    """Return, per incident of an attempt, how many earlier ones of other attempts named its places.
+
+    The same GPU counts wherever it is now; the same node counts where no GPU is known.
+    """
+    mine, other = Offence.__table__.alias(), Offence.__table__.alias()
+    same_gpu = and_(other.c.gpu_uuid == mine.c.gpu_uuid, mine.c.gpu_uuid != "")
+    same_node = and_(
+        other.c.node == mine.c.node, (mine.c.gpu_uuid == "") | (other.c.gpu_uuid == "")
+    )
+    query = (
+        select(mine.c.incident_id, func.count(other.c.incident_id.distinct()))
+        .join(
+            other,
+            and_(
+                same_gpu | same_node,
+                other.c.attempt_id != mine.c.attempt_id,
+                other.c.opened_wall_ns < mine.c.opened_wall_ns,
+                other.c.opened_wall_ns >= mine.c.opened_wall_ns - REMEMBERED_NS,
+            ),
+        )
+        .join(Incident, Incident.id == other.c.incident_id)
+        .where(mine.c.attempt_id == attempt_id, Incident.closed_reason != "withdrawn")
+        .group_by(mine.c.incident_id)
+    )
+    return {row[0]: row[1] for row in (await connection.execute(query)).all()}
+
+
+async def offenders_since(
+    connection: AsyncConnection, since_wall_ns: int, covers: Callable[[str], bool]
+) -> list[Offender]:
+    """Return the places that incidents since then named, the most often named first.
+
+    Args:
+        connection: to read with.
+        since_wall_ns: older incidents do not count.
+        covers: whether the reader may know of a job.
+    """
+    query = (
+        select(
+            Offence.node, Offence.gpu_uuid, Offence.opened_wall_ns, Incident.cause,
+            Job.name.label("job"),
+        )
+        .join(Incident, Incident.id == Offence.incident_id)
+        .join(JobAttempt, JobAttempt.id == Offence.attempt_id)
+        .join(Job, Job.id == JobAttempt.job_id)
+        .where(Offence.opened_wall_ns >= since_wall_ns, Incident.closed_reason != "withdrawn")
+        .order_by(Offence.opened_wall_ns.desc())
+        .limit(MAX_ROWS)
+    )  # fmt: skip
+    found: dict[tuple[str, str], Offender] = {}
+    for row in (await connection.execute(query)).all():
+        if not covers(row.job):
+            continue
+        one = found.setdefault(
+            (row.node, row.gpu_uuid), Offender(node=row.node, gpu_uuid=row.gpu_uuid)
+        )
+        one.incidents += 1
+        one.jobs.add(row.job)
+        one.causes.add(row.cause)
+        one.last_wall_ns = one.last_wall_ns or row.opened_wall_ns
+        one.first_wall_ns = row.opened_wall_ns
+    return sorted(found.values(), key=lambda one: (-len(one.jobs), -one.incidents, one.node))
