@@ -65,6 +65,8 @@ class Report:
     complete: bool
     dropped: dict[str, int]
     ranks: list[RankRow]
+    what_if: dict[str, Any] | None = None
+    """What the job would be without its slow ranks and stages (docs/math/whatif.md)."""
     steps_left_out: int = 0
     """Steps whose collectives were not recorded, as was asked: no loss."""
     notes: list[str] = field(default_factory=list)
@@ -93,5 +95,6 @@ class Report:
                 **sampled,
                 "notes": self.notes,
             },
+            **({"what_if": self.what_if} if self.what_if else {}),
             "ranks": [asdict(row) for row in self.ranks],
         }
