@@ -9,6 +9,7 @@ Live, replayed and offline input take this one way:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from paceline_service.analysis.pool import StepPool
 from paceline_service.analysis.records import Group, Records
 from paceline_service.analysis.report import Report
 from paceline_service.analysis.sampling import is_left_out, row_of_times
+from paceline_service.analysis.stages_watch import StageWatch
 from paceline_service.analysis.table import Table
 from paceline_service.analysis.timeline import StepRow, build_step
 from paceline_service.analysis.totals import Totals
@@ -79,7 +81,8 @@ class JobAnalysis:
         self._totals = Totals(world_size, self.options.settling_steps)
         self._tracker = EpisodeTracker(world_size, self.options)
         self._watch = CauseWatch(world_size)
-        self._channels: list[Channel] = []
+        self._stages = StageWatch(world_size, self.options)
+        self._channels: list[Channel] = [self._stages]
 
     def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
         """Say where a rank runs; ranks of one ``clock_domain`` share a clock.
@@ -168,7 +171,7 @@ class JobAnalysis:
                 dropped[reason] = dropped.get(reason, 0) + count
         for reason, count in self._pool.dropped().items():
             dropped[reason] = dropped.get(reason, 0) + count
-        return judge(
+        report = judge(
             world_size=self.world_size,
             observed=self._observed,
             nodes=self._node_of_rank,
@@ -182,6 +185,7 @@ class JobAnalysis:
             facts=self._facts(),
             watch=self._watch,
         )
+        return replace(report, what_if=self._stages.figures(self._facts()))
 
     @property
     def unattributed_wait_ns(self) -> float:
