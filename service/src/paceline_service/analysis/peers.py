@@ -9,6 +9,7 @@ import numpy as np
 from paceline_service.analysis.groups import Members
 from paceline_service.analysis.matching import Matches
 from paceline_service.analysis.records import Int64Array
+from paceline_service.analysis.stages import find_places
 
 SIGNATURE_STEPS = 8
 """How many steps a rank's role is read from; the most frequent signature wins."""
@@ -25,6 +26,7 @@ class PeerFinder:
         self._signatures: list[Counter[bytes]] = [Counter() for _ in range(world_size)]
         self._steps = 0
         self._groups: list[Int64Array] | None = None
+        self._stage = np.full(world_size, -1, dtype=np.int64)
 
     def learn(self, matches: Matches, members: Members) -> None:
         """Read one step; without effect once the roles are settled."""
@@ -32,6 +34,10 @@ class PeerFinder:
             return
         self._steps += 1
         rows = matches.rows
+        places = find_places(rows, len(self._signatures))
+        if places is not None:
+            # Stages may issue the same and hold layers of different weight.
+            self._stage = places.stage
         # Who is the root does not matter: a broadcast's root computes what the others do.
         kind = np.stack([rows.rank, rows.code, members.sizes[rows.group]], axis=1)
         kinds, counts = np.unique(kind, axis=0, return_counts=True)
@@ -44,9 +50,9 @@ class PeerFinder:
     def groups(self) -> list[Int64Array]:
         """Return the peer groups, each an ascending array of global ranks."""
         if self._groups is None:
-            roles: dict[bytes, list[int]] = {}
+            roles: dict[tuple[bytes, int], list[int]] = {}
             for rank, seen in enumerate(self._signatures):
                 role = seen.most_common(1)[0][0] if seen else b""
-                roles.setdefault(role, []).append(rank)
+                roles.setdefault((role, int(self._stage[rank])), []).append(rank)
             self._groups = [np.array(ranks, dtype=np.int64) for ranks in roles.values()]
         return self._groups
