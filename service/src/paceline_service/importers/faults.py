@@ -19,23 +19,33 @@ class Faults:
     by_rank: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Those of a known rank; they are also in ``counts``."""
     _told: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _told_for: Counter[str] = field(default_factory=Counter)
+    """How much of ``counts`` the sentences in ``_told`` stand for."""
 
     def add(
-        self, reason: str, path: Path, line: int | None, message: str, *, rank: int | None = None
+        self,
+        reason: str,
+        path: Path,
+        line: int | None,
+        message: str,
+        *,
+        rank: int | None = None,
+        count: int = 1,
     ) -> None:
-        """Count one fault of ``path`` (and of one line of it, from 1)."""
-        self.counts[reason] += 1
+        """Count ``count`` faults of ``path`` (and of one line of it, from 1)."""
+        self.counts[reason] += count
         if rank is not None:
-            self.by_rank[rank][reason] += 1
+            self.by_rank[rank][reason] += count
         if len(self._told[reason]) < _TOLD_PER_REASON:
             self._told[reason].append(f"{place(path, line)}: {message}")
+            self._told_for[reason] += count
 
     def notes(self) -> list[str]:
         """Return sentences about the faults: the first of each reason, then how many more."""
         sentences = []
         for reason, told in self._told.items():
             sentences += told
-            more = self.counts[reason] - len(told)
+            more = self.counts[reason] - self._told_for[reason]
             if more:
                 sentences.append(f"{more:,} more of the reason {reason}.")
         return sentences

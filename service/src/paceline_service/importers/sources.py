@@ -10,11 +10,13 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from paceline.errors import InputError
+from paceline_service.importers.answer import Answer
 from paceline_service.importers.events import read_event_log
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.kineto.job import analyze_traces
+from paceline_service.importers.kineto.recognize import begins_trace
 from paceline_service.importers.lines import open_binary
 from paceline_service.importers.log import EventLog
 from paceline_service.importers.offline import analyze_log
@@ -22,14 +24,6 @@ from paceline_service.importers.whatif_parquet import begins_what_if, read_what_
 
 HEAD_BYTES = 64 << 10
 """Of each file, unpacked, by which it is recognised; eight GPUs' properties take 6 KB of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What an importer answers: the report as JSON, and what was wrong with its files."""
-
-    report: dict[str, Any]
-    faults: Faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +63,9 @@ def _begins_event_log(head: bytes) -> bool:
 
 
 EVENTS = Source(name="event log", begins=_begins_event_log, analyze=_analyze_events)
+KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, analyze=analyze_traces)
 WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, analyze=_analyze_what_if)
-SOURCES: list[Source] = [EVENTS, WHAT_IF]
+SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF]
 
 
 def analyze_paths(paths: Sequence[Path]) -> Answer:

@@ -1,0 +1,178 @@
+"""The collectives of one trace: kernels on the GPU, or Gloo's calls on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.vocabulary import Op
+from paceline_service.analysis.records import Int64Array
+from paceline_service.importers.kineto import names
+from paceline_service.importers.kineto.event import Args
+from paceline_service.importers.kineto.trace import Trace, ranks_of
+
+_BYTES = {
+    "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2,
+    "Char": 1, "Byte": 1, "Bool": 1,
+}  # fmt: skip
+_HOST_BACKENDS = ("gloo:",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """What is written beside a collective; empty or -1 where it is not told."""
+
+    group_name: str = ""
+    group_ranks: tuple[int, ...] = ()
+    group_size: int = 0
+    elements: int = -1
+    dtype: str = ""
+    seq: int = -1
+    source: int = -1
+    destination: int = -1
+
+
+_NO_LABEL = Label()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """N collectives of one rank in the order of their starts; times in ns on its clock.
+
+    ``launch_ns`` is when the launch returned, 0 where it is not in the trace. ``op`` is UNKNOWN
+    where nothing tells it. ``what`` is the kernel's function, or the call.
+    """
+
+    on_host: bool
+    start_ns: Int64Array
+    end_ns: Int64Array
+    launch_ns: Int64Array
+    stream: Int64Array
+    op: Int64Array
+    grid: Int64Array
+    what: list[str]
+    labels: list[Label]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.start_ns)
+
+    @property
+    def payload_bytes(self) -> Int64Array:
+        """What each moves; 0 where the trace does not tell."""
+        return np.array(
+            [max(label.elements, 0) * _bytes_of(label.dtype) for label in self.labels],
+            dtype=np.int64,
+        )
+
+
+def collectives_of(trace: Trace) -> Calls:
+    """Return the collectives of a trace: its communication kernels, else its Gloo calls."""
+    if len(trace.kernels):
+        return _kernels(trace)
+    return _host_calls(trace)
+
+
+def _kernels(trace: Trace) -> Calls:
+    start, end, correlation, stream = trace.kernels.arrays()
+    known, (begun, returned, thread) = trace.launch_of(correlation)
+    comms = _Enclosing(trace, lambda name: name == "record_param_comms")
+    named = _Enclosing(trace, lambda name: name != "record_param_comms")
+    order = np.lexsort((end, start))
+    labels, ops = [], []
+    for index in order:
+        own = trace.kernel_args[index]
+        call = comms.at(int(thread[index]), int(begun[index])) if known[index] else None
+        args = own if own is not None and own.collective is not None else None
+        if args is None and call is not None:
+            args = trace.call_args[call]
+        labels.append(_label(args))
+        op = names.op_of(str(args.collective)) if args and args.collective else Op.UNKNOWN
+        if not op and known[index]:
+            outer = named.at(int(thread[index]), int(begun[index]))
+            op = names.op_of(trace.call_names[outer]) if outer is not None else op
+        ops.append(int(op or names.op_of(trace.kernel_names[index])))
+    grid = np.array([_grid(trace.kernel_args[index]) for index in order], dtype=np.int64)
+    return Calls(
+        on_host=False,
+        start_ns=start[order],
+        end_ns=end[order],
+        launch_ns=np.where(known, np.minimum(returned, start), 0)[order],
+        stream=stream[order],
+        op=np.array(ops, dtype=np.int64),
+        grid=grid,
+        what=[names.function_of(trace.kernel_names[index]) for index in order],
+        labels=labels,
+    )
+
+
+def _host_calls(trace: Trace) -> Calls:
+    chosen = [i for i, name in enumerate(trace.call_names) if name.startswith(_HOST_BACKENDS)]
+    start, end, _ = trace.calls.arrays() if chosen else (np.zeros(0, dtype=np.int64),) * 3
+    index = np.array(chosen, dtype=np.intp)
+    order = index[np.lexsort((end[index], start[index]))]
+    zeros = np.zeros(len(order), dtype=np.int64)
+    return Calls(
+        on_host=len(order) > 0,
+        start_ns=start[order],
+        end_ns=end[order],
+        launch_ns=zeros,
+        stream=zeros,
+        op=np.array([int(names.op_of(trace.call_names[i])) for i in order], dtype=np.int64),
+        grid=zeros - 1,
+        what=[trace.call_names[i] for i in order],
+        labels=[_label(trace.call_args[i]) for i in order],
+    )
+
+
+class _Enclosing:
+    """Finds the call of the host within which something was launched, by thread."""
+
+    def __init__(self, trace: Trace, chosen: object) -> None:
+        assert callable(chosen)
+        mask = [bool(chosen(name)) for name in trace.call_names]
+        self._index = np.flatnonzero(np.array(mask, dtype=np.bool_))
+        start, end, thread = trace.calls.arrays()
+        start, end, thread = (column[self._index] for column in (start, end, thread))
+        order = np.lexsort((start, thread))
+        self._index, self._end = self._index[order], end[order]
+        self._start, self._thread = start[order], thread[order]
+
+    def at(self, thread: int, time_ns: int) -> int | None:
+        """Return the innermost call of ``thread`` at a time, or None."""
+        low, high = np.searchsorted(self._thread, (thread, thread + 1))
+        found = int(low + np.searchsorted(self._start[low:high], time_ns, side="right")) - 1
+        # A call that has ended may lie within one that has not: look back a little.
+        for candidate in range(found, max(int(low), found - 4) - 1, -1):
+            if candidate >= low and self._end[candidate] >= time_ns:
+                return int(self._index[candidate])
+        return None
+
+
+def _label(args: Args | None) -> Label:
+    if args is None:
+        return _NO_LABEL
+    return Label(
+        group_name="" if args.group_name is None else str(args.group_name),
+        group_ranks=ranks_of(args.group_ranks),
+        group_size=_count(args.group_size),
+        elements=_count(args.in_elements, -1),
+        dtype="" if args.dtype is None else str(args.dtype),
+        seq=_count(args.seq, -1),
+        source=_count(args.source, -1),
+        destination=_count(args.destination, -1),
+    )
+
+
+def _count(value: object, default: int = 0) -> int:
+    return value if type(value) is int and 0 <= value < 1 << 60 else default
+
+
+def _grid(args: Args | None) -> int:
+    grid = args.grid if args is not None else None
+    return grid[0] if isinstance(grid, list) and grid and type(grid[0]) is int else -1
+
+
+def _bytes_of(dtype: str) -> int:
+    return _BYTES.get(dtype, 1 if dtype.startswith("Float8") else 4 if dtype else 0)

@@ -1,0 +1,104 @@
+"""What names in a trace mean: kernels of every generation of NCCL, c10d calls, annotations."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from paceline.vocabulary import Op, Phase
+
+KERNEL, MEMORY, LAUNCH, CPU_OP, ANNOTATION = range(5)
+CATEGORIES = {
+    "kernel": KERNEL,
+    "gpu_memcpy": MEMORY,
+    "gpu_memset": MEMORY,
+    "memcpy": MEMORY,
+    "memset": MEMORY,
+    "cuda_runtime": LAUNCH,
+    "cuda_driver": LAUNCH,
+    "hip_runtime": LAUNCH,
+    "hip_driver": LAUNCH,
+    "runtime": LAUNCH,
+    "driver": LAUNCH,
+    "cpu_op": CPU_OP,
+    "operator": CPU_OP,
+    "user_annotation": ANNOTATION,
+}
+"""Of categories in lower case; the short ones are those of torch before 1.12."""
+
+_COMMUNICATION = re.compile(r"nccl|rccl|msccl", re.IGNORECASE)
+_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_NOT_A_LETTER = re.compile(r"[^a-z]")
+_OPS = (
+    ("reducescatter", Op.REDUCE_SCATTER),
+    ("allreduce", Op.ALL_REDUCE),
+    ("allgather", Op.ALL_GATHER),
+    ("alltoall", Op.ALL_TO_ALL),
+    ("barrier", Op.BARRIER),
+    ("broadcast", Op.BROADCAST),
+    ("bcast", Op.BROADCAST),
+    ("gather", Op.GATHER),
+    ("scatter", Op.SCATTER),
+    ("sendrecv", Op.UNKNOWN),
+    ("reduce", Op.REDUCE),
+    ("send", Op.SEND),
+    ("recv", Op.RECV),
+)
+"""The first that a name contains; so the longer ones come first."""
+_PHASES = (
+    (Phase.INPUT, re.compile(r"^enumerate\(DataLoader\)#|\b(data[ _]?load(er|ing)?|next_batch)\b",
+                             re.IGNORECASE)),
+    (Phase.OPTIMIZER, re.compile(r"^Optimizer\.step#|^\W*optimizer([ _.]?step)?\W*$",
+                                 re.IGNORECASE)),
+    (Phase.FORWARD, re.compile(r"^\W*forward\W*$|\.forward$|^\W*forward([ _]?(pass|step))\W*$",
+                               re.IGNORECASE)),
+    (Phase.BACKWARD, re.compile(r"^\W*backward\W*$|^\W*backward([ _]?(pass|step))\W*$",
+                                re.IGNORECASE)),
+)  # fmt: skip
+_RANK = (
+    re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE),
+    re.compile(r"worker[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE),
+)
+BACKWARD_OP = "autograd::engine::evaluate_function"
+"""Operators that the autograd engine runs begin with it."""
+
+
+@lru_cache(maxsize=4096)
+def is_communication(name: str) -> bool:
+    """Whether a kernel is one of a communication library."""
+    return _COMMUNICATION.search(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def function_of(kernel: str) -> str:
+    """Return a kernel's name without its parameters."""
+    return kernel.partition("(")[0].strip()
+
+
+@lru_cache(maxsize=4096)
+def op_of(name: str) -> Op:
+    """Return the operation that a kernel, a c10d call or an annotation names."""
+    letters = _NOT_A_LETTER.sub("", name.lower())
+    return next((op for word, op in _OPS if word in letters), Op.UNKNOWN)
+
+
+@lru_cache(maxsize=4096)
+def step_of(annotation: str) -> int | None:
+    """Return the number of a ``ProfilerStep#``, or None."""
+    match = _STEP.match(annotation)
+    return int(match[1]) if match and len(match[1]) < 10 else None
+
+
+@lru_cache(maxsize=4096)
+def phase_of(annotation: str) -> Phase | None:
+    """Return the phase that an annotation stands for, or None."""
+    return next((phase for phase, pattern in _PHASES if pattern.search(annotation)), None)
+
+
+def rank_of(path: Path) -> int | None:
+    """Return the rank that a file's name tells, or None."""
+    for pattern in _RANK:
+        if match := pattern.search(path.name):
+            return int(match[1])
+    return None
