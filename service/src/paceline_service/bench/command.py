@@ -14,12 +14,14 @@ from rich.table import Table
 
 from paceline.errors import PacelineError
 from paceline_service.bench import agent, ingest, peers, plugin, sidecar, steps
+from paceline_service.bench.detect.measure import measure as measure_detection
+from paceline_service.bench.detect.suite import FAMILIES
 from paceline_service.bench.launch import build_native_hook
 from paceline_service.bench.machine import describe
 from paceline_service.bench.rows import rows_of
 
 DEFAULT_RESULTS = Path("bench/results")
-PARTS = ("agent", "peers", "ingest")
+PARTS = ("agent", "peers", "ingest", "detect")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,10 +31,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         for part in PARTS if options.part == "all" else (options.part,):
             console.print(f"measuring {part} ...", style="dim")
-            result = _measure(part, quick=options.quick)
+            result = _measure(part, options, console)
             console.print(table_of(part, result))
             options.results.mkdir(parents=True, exist_ok=True)
-            path = options.results / f"{part}{'-quick' if options.quick else ''}.json"
+            path = options.results / f"{_file_name(part, options)}.json"
             path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
             console.print(f"written to {path}", style="dim", soft_wrap=True)
     except PacelineError as error:
@@ -56,7 +58,15 @@ def table_of(part: str, result: Mapping[str, Any]) -> Table:
     return table
 
 
-def _measure(part: str, *, quick: bool) -> dict[str, object]:
+def _file_name(part: str, options: argparse.Namespace) -> str:
+    """Return a name that tells partial results from whole ones."""
+    partial = [*options.only, "tuning"] if options.tuning else options.only
+    words = [part, *(partial if part == "detect" else ()), *(["quick"] if options.quick else [])]
+    return "-".join(words)
+
+
+def _measure(part: str, options: argparse.Namespace, console: Console) -> dict[str, object]:
+    quick = options.quick
     header: dict[str, object] = {
         "schema": "paceline.bench/1", "name": part, "quick": quick, "machine": describe(),
     }  # fmt: skip
@@ -64,6 +74,12 @@ def _measure(part: str, *, quick: bool) -> dict[str, object]:
         return {**header, "shapes": ingest.measure(quick=quick)}
     if part == "peers":
         return {**header, "tools": peers.measure(quick=quick)}
+    if part == "detect":
+        found = measure_detection(
+            quick=quick, families=options.only, seeds="tuning" if options.tuning else "scored",
+            progress=lambda text: console.print(text, style="dim"),
+        )  # fmt: skip
+        return {**header, **found}
     native = build_native_hook()
     return {
         **header,
@@ -83,6 +99,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("part", nargs="?", choices=(*PARTS, "all"), default="all")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: wide intervals")
+    parser.add_argument(
+        "--only", action="append", choices=FAMILIES, default=[], metavar="FAMILY",
+        help=f"detect: only these scenarios ({', '.join(FAMILIES)})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tuning", action="store_true",
+        help="detect: seeds for improving the analysis, not those that are reported",
+    )  # fmt: skip
     parser.add_argument(
         "--results", type=Path, metavar="DIR", default=DEFAULT_RESULTS,
         help="where the JSON goes (default: bench/results)",

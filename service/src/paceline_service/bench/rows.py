@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from paceline_service.bench.detect.table import COLUMNS, rows_of_detect
+
 STEP_LIMITS = {
     ("ddp", "python"): 1.02, ("ddp", "native"): 1.01,
     ("fsdp2", "python"): 1.05, ("fsdp2", "native"): 1.015,
@@ -21,6 +23,8 @@ def rows_of(part: str, result: Mapping[str, Any]) -> tuple[Sequence[str], Rows]:
         return ("what", "value", "95 % interval", "limit"), _agent(result)
     if part == "peers":
         return ("tool", "step time to bare", "95 % interval", "noise of its run"), _peers(result)
+    if part == "detect":
+        return COLUMNS, rows_of_detect(result)
     shapes = result["shapes"]
     return ("what", *shapes), _ingest(shapes.values())
 

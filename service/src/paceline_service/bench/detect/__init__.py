@@ -1,0 +1,1 @@
+"""``paceline bench detect``: how well the verdict is, on jobs whose truth is known."""
