@@ -27,8 +27,9 @@ def find_places(rows: Table, world_size: int) -> Places | None:
     chosen = np.flatnonzero(np.isin(rows.code, _P2P) & (rows.peer >= 0))
     if not len(chosen):
         return None
-    # Of a send and a receive posted together the receive is what the rank goes on from.
-    order = np.lexsort((rows.code[chosen] == Op.SEND, rows.start_ns[chosen], rows.rank[chosen]))
+    # A first stage may post the receive of the first backward together with its first send; a
+    # ring posts both as well, and then all begin by sending.
+    order = np.lexsort((rows.code[chosen] != Op.SEND, rows.start_ns[chosen], rows.rank[chosen]))
     chosen = chosen[order]
     ranks, first = np.unique(rows.rank[chosen], return_index=True)
     opening = chosen[first]
