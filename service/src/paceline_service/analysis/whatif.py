@@ -21,8 +21,8 @@ TOP_SHARE = 0.03
 MAX_ROWS = 32
 """Replicas, or ranks without a pipeline, that are replayed one by one: those that work most. Of
 more the others count as not slow; the slowest 3 % of 1,000 ranks are among them."""
-LEAST_LOSS = 1e-3
-"""Below this share of T, T - T_ideal is rounding, and a share of it means nothing."""
+LEAST_LOSS = 0.01
+"""Below this share of T, T - T_ideal is jitter, and a share of it means nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
