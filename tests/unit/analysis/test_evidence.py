@@ -1,16 +1,29 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from paceline_service.analysis.evidence import (
     DELTAS,
+    PRIOR,
     EDetector,
-    betting_weights,
+    doubt_factors,
     least_steps,
     place_weights,
     steps_between_false_alarms,
 )
+from paceline_service.analysis.places import PeerPlan
+
+
+def one_group(ranks: int) -> PeerPlan:
+    return PeerPlan([np.arange(ranks)], ranks)
+
+
+def bet(detector: EDetector, plan: PeerPlan, values: np.ndarray) -> None:
+    placed = plan.place(values)
+    detector.bet(placed.ranks, placed.bets()[0])
 
 
 @pytest.mark.parametrize("places", [2, 4, 8, 1000])
@@ -21,37 +34,62 @@ def test_the_weights_of_all_places_have_mean_one_and_ascend(places: int) -> None
         assert (np.diff(weights) > 0).all()
 
 
+def test_the_stake_is_spent_once() -> None:
+    assert len(PRIOR) == len(DELTAS)
+    assert sum(PRIOR) == pytest.approx(1.0)
+
+
 def test_equal_ranks_gather_no_evidence() -> None:
-    detector = EDetector(4)
+    detector, plan = EDetector(4), one_group(4)
     for _ in range(50):
-        detector.update(np.zeros(4), np.arange(4))
+        bet(detector, plan, np.zeros(4))
     # R <- R + 1: the martingale itself, and nobody ahead of anybody.
-    assert detector.values() == pytest.approx(np.full(4, 50.0))
+    assert detector.values == pytest.approx(np.full(4, 50.0))
 
 
-def test_a_value_known_only_to_within_a_margin_bets_on_no_better_place() -> None:
-    weights = place_weights(4, 1.0)
-    values = np.array([0.0, 0.1, 0.2, 0.3])
-    assert betting_weights(values, weights) == pytest.approx(weights)
-    assert betting_weights(values, weights, margin=0.15)[3] == pytest.approx(weights[2])
-    assert betting_weights(values, weights, margin=1.0) == pytest.approx(np.full(4, weights[0]))
+def test_equal_values_share_the_bets_of_their_places() -> None:
+    placed = one_group(4).place(np.array([1.0, 0.0, 1.0, 2.0]))
+    weights, scores = placed.bets()
+    expected = place_weights(4, DELTAS[2])
+    expected[1:3] = expected[1:3].mean()
+    assert weights[:, 2] == pytest.approx(expected)
+    assert scores[1] == scores[2]
+
+
+def test_groups_bet_apart_and_each_with_weights_of_its_size() -> None:
+    plan = PeerPlan([np.array([4, 0]), np.array([1, 3, 5]), np.array([2])], 6)
+    placed = plan.place(np.array([3.0, 1.0, 9.0, 2.0, 1.0, 0.0]))
+    weights, _ = placed.bets()
+    assert placed.ranks.tolist() == [4, 0, 5, 1, 3]
+    assert weights[:2, 0] == pytest.approx(place_weights(2, DELTAS[0]))
+    assert weights[2:, 0] == pytest.approx(place_weights(3, DELTAS[0]))
+
+
+def test_doubt_about_an_offset_keeps_its_error_from_counting_as_evidence() -> None:
+    """Bets on normal values whose offsets err by N(0, v): fair up to where a bet would win."""
+    needed, variance = 12.0, 1 / 100
+    (factor,) = doubt_factors(np.array([variance]), needed)
+    for delta in (0.5, 1.0, 2.0):
+        steps = int(2 * needed / delta**2)
+        grown = delta**2 * variance * steps**2 / 2  # log mean of exp(delta e steps)
+        assert grown + steps * np.log(factor) <= 1e-9
 
 
 @pytest.mark.parametrize("noise", ["normal", "t2", "lognormal", "spikes"])
 def test_the_mean_time_between_false_alarms_holds_whatever_the_noise(noise: str) -> None:
     rng = np.random.default_rng(7)
     peers, gamma = 8, 300.0
-    detector = EDetector(peers)
+    detector, plan = EDetector(peers), one_group(peers)
     alarms, steps = 0, 24_000
-    draw = {
+    draws: dict[str, Callable[[], np.ndarray]] = {
         "normal": lambda: rng.standard_normal(peers),
-        "t2": lambda: rng.standard_t(2, peers),
-        "lognormal": lambda: rng.lognormal(0, 2, peers),
-        "spikes": lambda: rng.standard_normal(peers) + 50 * (rng.random(peers) < 0.01),
-    }[noise]
+        "t2": lambda: rng.standard_t(2, peers) / 30,
+        "lognormal": lambda: rng.lognormal(0, 0.5, peers),
+        "spikes": lambda: rng.standard_normal(peers) + 20 * (rng.random(peers) < 0.01),
+    }
     for _ in range(steps):
-        detector.update(draw(), np.arange(peers))
-        if (detector.values() >= peers * gamma).any():
+        bet(detector, plan, np.clip(draws[noise](), -30, 30))
+        if (detector.values >= peers * gamma).any():
             alarms += 1
             detector.reset(np.ones(peers, dtype=np.bool_))
     # At most steps / gamma alarms are expected; three Poisson deviations above is a defect.
@@ -61,24 +99,23 @@ def test_the_mean_time_between_false_alarms_holds_whatever_the_noise(noise: str)
 
 def test_a_rank_that_is_always_last_is_named_near_the_floor() -> None:
     peers, gamma = 8, 1e6
-    detector = EDetector(peers)
+    detector, plan = EDetector(peers), one_group(peers)
     scores = np.arange(peers, dtype=float)
     steps = 0
-    while (detector.values() < peers * gamma).all():
-        detector.update(scores, np.arange(peers))
+    while (detector.values < peers * gamma).all():
+        bet(detector, plan, scores)
         steps += 1
-    assert detector.values().argmax() == peers - 1
+    assert detector.values.argmax() == peers - 1
     assert steps <= least_steps(peers, peers, gamma)
     assert steps <= 1.5 * np.log(peers * gamma) / np.log(peers)
 
 
 def test_absent_ranks_neither_gain_nor_lose_evidence() -> None:
-    detector = EDetector(4)
-    scores = np.array([0.0, 1.0, 2.0, np.nan])
+    detector, plan = EDetector(4), one_group(4)
     for _ in range(10):
-        detector.update(scores, np.arange(4))
-    assert detector.values()[3] == 0.0
-    assert detector.values()[2] > 1.0
+        bet(detector, plan, np.array([0.0, 1.0, 2.0, np.nan]))
+    assert detector.values[3] == 0.0
+    assert detector.values[2] > 1.0
 
 
 def test_slower_steps_and_more_channels_change_the_threshold_in_proportion() -> None:

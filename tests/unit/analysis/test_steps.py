@@ -8,8 +8,8 @@ from paceline.vocabulary import EXCLUSIVE_PHASES, Phase
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.noise import release_noise_ns
 from paceline_service.analysis.options import Options
+from paceline_service.analysis.places import PeerPlan
 from paceline_service.analysis.records import Group, records_from_rows
-from paceline_service.analysis.scores import median_of_others
 from tests.simulator.feed import feed
 from tests.simulator.job import Fault, Scenario, simulate
 
@@ -110,8 +110,13 @@ def test_release_noise_is_measured_whatever_the_offset_and_drift_of_the_clocks()
     assert 0.6 * true_noise_ns < measured < 1.6 * true_noise_ns
 
 
-def test_the_median_of_the_others_leaves_each_value_out() -> None:
-    values = np.array([5.0, 1.0, 9.0, 3.0])
-    expected = [np.median(np.delete(values, i)) for i in range(4)]
-    assert median_of_others(values) == pytest.approx(np.array(expected))
-    assert median_of_others(np.array([2.0, 7.0])).tolist() == [7.0, 2.0]
+def test_a_score_is_taken_against_the_median_of_the_others_of_its_group() -> None:
+    logs = np.array([5.0, 2.0, 1.0, 9.0, 7.0, 3.0, np.nan])
+    plan = PeerPlan([np.array([0, 2, 3, 5]), np.array([1, 4, 6])], 7)
+    common, scores = plan.compare(logs)
+    ours = logs[[0, 2, 3, 5]]
+    others = [np.median(np.delete(ours, i)) for i in range(4)]
+    assert scores[[0, 2, 3, 5]] == pytest.approx(ours - others)
+    assert common[[0, 2, 3, 5]] == pytest.approx(ours - np.median(ours))
+    assert scores[[1, 4]].tolist() == [-5.0, 5.0]
+    assert np.isnan(scores[6])

@@ -54,6 +54,9 @@ def make_note(
 
 
 MAX_LAGS = 64
+LASTING_STEPS = 10
+"""A stretch shorter than this is a stall and nothing that lasts: with a thousand peers three steps
+suffice to know that it was no chance, but not that it will come again."""
 
 
 @dataclass(slots=True)
@@ -89,43 +92,34 @@ class Episode:
     launch_lags_ns: list[float] = field(default_factory=list)
     """Of the newest steps, where known."""
     on_device: bool = False
-    recovery: float = 0.0
-    recovering_since: int = -1
-    pending: list[StepNote] = field(default_factory=list)
-    """Steps that look recovered but are not decided yet."""
+    parts: int = 1
+    """Episodes that this one stands for: the oldest of a rank that is often slow are joined."""
 
     @property
     def end_step(self) -> int:
         """The last slow step; of an open episode the latest one."""
         return self.seen_step if self.open else self.last_step
 
-    def add(self, note: StepNote, peers: Int64Array, slow: set[int]) -> None:
-        """Add a step to the totals.
+    @property
+    def transient(self) -> bool:
+        """Whether it was over too soon to call the rank slow."""
+        return not self.open and self.parts == 1 and self.steps < LASTING_STEPS
 
-        Args:
-            note: the step.
-            peers: the ranks that this one may be compared with.
-            slow: all ranks that are slow at present, whose slowness may hide this one's.
-        """
-        rank = self.rank
-        own_ns = int(note.self_ns[rank])
-        here = peers[(note.self_ns[peers] >= 0) & (peers != rank)]
-        if own_ns < 0 or not len(here):
-            return
-        peer_phase = np.median(note.phase_self_ns[here], axis=0)
-        self.steps += 1
-        self.last_step = note.step
-        self.duration_ns += note.duration_ns
-        self.recoverable_ns += int(note.self_ns.max()) - int(np.delete(note.self_ns, rank).max())
-        others = np.delete(note.self_ns, list(slow | {rank}))
-        self.alone_ns += max(0, own_ns - int(others.max(initial=0)))
-        self.blamed_ns += float(note.blamed_ns[rank])
-        self.last_arrivals += int(note.last_count[rank])
-        self.contested += int(note.last_count.sum())
-        self.phase_excess_ns += note.phase_self_ns[rank] - peer_phase
-        self.phase_peer_ns += peer_phase
-        self.self_ns += own_ns
-        self.on_device = bool(note.on_device[rank])
-        if note.launch_lag_ns[rank] >= 0:
-            self.launch_lags_ns = [*self.launch_lags_ns[-MAX_LAGS + 1 :], note.launch_lag_ns[rank]]
-        self.peer_self_ns += float(np.median(note.self_ns[here]))
+    def join(self, later: Episode) -> Episode:
+        """Return one episode that stands for this one and a ``later`` one of the same rank."""
+        summed = {name: getattr(self, name) + getattr(later, name) for name in _SUMMED}
+        return replace(
+            later,
+            first_step=self.first_step,
+            evidence=max(self.evidence, later.evidence),
+            confidence=max(self.confidence, later.confidence),
+            from_start=self.from_start,
+            launch_lags_ns=[*self.launch_lags_ns, *later.launch_lags_ns][-MAX_LAGS:],
+            **summed,
+        )
+
+
+_SUMMED = (
+    "steps", "duration_ns", "recoverable_ns", "alone_ns", "blamed_ns", "last_arrivals",
+    "contested", "phase_excess_ns", "phase_peer_ns", "self_ns", "peer_self_ns", "parts",
+)  # fmt: skip

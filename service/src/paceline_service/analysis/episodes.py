@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
-from dataclasses import replace
-from statistics import NormalDist
 
 import numpy as np
 
-from paceline_service.analysis.baseline import (
-    Baseline,
-    learn_baseline,
-    median_by_rank,
-    median_error,
-)
+from paceline_service.analysis.baseline import HEALTHY_SPREAD, Baseline, Learner
 from paceline_service.analysis.episode import Episode, StepNote
-from paceline_service.analysis.evidence import EDetector, steps_between_false_alarms
+from paceline_service.analysis.evidence import (
+    EDetector,
+    doubt_factors,
+    steps_between_false_alarms,
+)
+from paceline_service.analysis.from_start import StartWatch
+from paceline_service.analysis.nodes_evidence import NodeEvidence
+from paceline_service.analysis.onset import find_onset
+from paceline_service.analysis.open_episodes import OpenEpisodes
 from paceline_service.analysis.options import Options
-from paceline_service.analysis.records import FloatArray, Int64Array
-from paceline_service.analysis.scores import lateness_scores, relative_logs, spread
+from paceline_service.analysis.own_history import OwnHistory
+from paceline_service.analysis.places import PeerPlan
+from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
+from paceline_service.analysis.scores import log_self
+from paceline_service.analysis.strays import StrayReference
 
-CHANNELS = 2
-"""Scores as they are, and scores less each rank's learned offset, share the false-alarm rate."""
-SPREAD_MULTIPLE = 5.0
-"""Without a healthy past a rank must stand this many spreads of its peers' offsets apart."""
-OFFSET_DOUBT = 1e-3
-"""Chance that any rank's learned offset is off by more than the margin it is given."""
-FAULT_IN_LEARNING = 0.2
-"""A fault that begins while learning looks like jitter that lasts: a correlation that jumps by
-more than its own error (0.1 at 30 steps of 4 ranks) is not believed."""
-RECOVERY_LOG_ODDS = 20.0
-"""Log-likelihood ratio for 'as fast as before' that closes an episode."""
-_RECOVERY_CLIP = 1.0
-"""What one step may add to it: a calm spell of a noisy machine is no recovery."""
-_ONSET_STEPS = 10
-_ONSET_ROUNDS = 3
-APART_STEPS = 256
-"""How many steps back a rank without a healthy past is measured."""
+SHARES = {"peers": 0.4, "past": 0.4, "node": 0.1, "start": 0.05, "period": 0.05}
+"""How the tests share the allowed false namings: a tenth of it costs ln 10 of evidence, which is
+dear for the two that are to be quick."""
 HISTORY_STEPS = 4096
+_STEP_TIMES = 64
+MOST_EPISODES_OF_A_RANK = 16
+"""Closed episodes of one rank beyond which its oldest are joined, so that state stays bounded."""
 
 
 class EpisodeTracker:
@@ -46,210 +40,268 @@ class EpisodeTracker:
     def __init__(self, world_size: int, options: Options) -> None:
         self._options = options
         self._world_size = world_size
-        self._raw = EDetector(world_size)
-        self._relative = EDetector(world_size)
-        self._baseline: Baseline | None = None
-        self._offset = np.zeros(world_size)
-        self._offset_margin = np.zeros(world_size)
-        self._score_offset = np.zeros(world_size)
-        self._learning: list[tuple[FloatArray, FloatArray]] = []
-        self._learn_at = options.learning_steps
-        self._learn_until = options.learning_steps << options.relearnings
-        self._previous = np.full(world_size, np.nan)
+        self._plan = PeerPlan([], world_size)
+        self._learner = Learner(world_size, options.learning_steps, options.relearnings)
+        self._by_peers = EDetector(world_size)
+        self._by_past = OwnHistory(world_size)
+        self._by_node = NodeEvidence(world_size)
+        self._start = StartWatch(world_size, options)
+        self._strays = StrayReference(world_size, options.learning_steps)
+        self._factors = np.ones(world_size)
+        self._previous = np.zeros(world_size)
+        self._busy: BoolArray = np.zeros(world_size, dtype=np.bool_)
+        self._open = OpenEpisodes()
+        self._closed: dict[int, list[Episode]] = {}
         keep = options.history_values // max(world_size * 8, 1)
         self._notes: deque[StepNote] = deque(
             maxlen=int(np.clip(keep, 2 * options.learning_steps, HISTORY_STEPS))
         )
+        self._step_times: deque[int] = deque()
+        self._sorted_times: list[int] = []
         self._seen_steps = 0
         self.judged_steps = 0
         self.scored_steps = np.zeros(world_size, dtype=np.int64)
         """In how many of them each rank could be compared with a peer, (R,)."""
         self.step_s = 0.0
-        self.episodes: list[Episode] = []
+
+    def declare_node(self, rank: int, node: str) -> None:
+        """Say where ``rank`` runs, so that whole nodes are tested too."""
+        self._by_node.declare(rank, node)
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """All episodes so far, the closed ones first."""
+        closed = [episode for group in self._closed.values() for episode in group]
+        return closed + [self._open.episode(row) for row in range(len(self._open))]
 
     @property
     def baseline(self) -> Baseline | None:
         """What was learned; None while learning."""
-        return self._baseline
+        return self._learner.baseline
 
     @property
-    def offset_margin(self) -> float:
-        """How far the learned offset of a typical rank may be off, log units."""
-        return float(np.median(self._offset_margin))
+    def doubt(self) -> float:
+        """Variance of the error of a typical rank's offset over that of its jitter.
+
+        At least that of half of the judged steps: a fault that begins then has no longer past.
+        """
+        baseline = self.baseline
+        least = 2 / max(self.judged_steps, 2)
+        return max(least, float(np.median(baseline.doubt))) if baseline else 1.0
+
+    @property
+    def start_limit(self) -> float:
+        """How far a rank without a healthy past must stand apart to be named, log units."""
+        return self._start.limit
 
     @property
     def gamma_steps(self) -> float:
-        """Steps between two false alarms of one channel at the allowed rate."""
-        return steps_between_false_alarms(
-            self._options.false_namings_per_month, self.step_s, channels=CHANNELS
-        )
+        """Steps between two false alarms of the test among peers at the allowed rate."""
+        return self._gamma("peers")
 
     def update(self, note: StepNote, peer_groups: list[Int64Array]) -> StepNote:
         """Take the next step; returns its note with the scores, NaN while the job settles."""
         self._seen_steps += 1
         if self._seen_steps <= self._options.settling_steps:
             return note
-        scores = lateness_scores(note.self_ns, peer_groups)
+        if peer_groups is not self._plan.source:
+            self._plan = PeerPlan(peer_groups, self._world_size)
+        plan = self._plan
+        logs = log_self(note.self_ns)
+        common, scores = plan.compare(logs)
+        self.scored_steps += ~np.isnan(scores)
+        if plan.has_strays:
+            own = self._strays.compare(logs, plan.stray, self._busy)
+            common[plan.stray] = scores[plan.stray] = own
+            if self._strays.just_learned:
+                self._learner.adopt(plan.stray, self._options.learning_steps)
         note = note.with_scores(scores)
         self._notes.append(note)
         self.judged_steps += 1
-        self.scored_steps += ~np.isnan(scores)
-        self.step_s = float(np.median([n.duration_ns for n in list(self._notes)[-64:]])) / 1e9
-        rho = self._baseline.autocorrelation if self._baseline else 0.0
-        common = relative_logs(note.self_ns, peer_groups)
-        fresh = common - rho * np.nan_to_num(self._previous)
-        for peers in peer_groups:
-            self._raw.update(fresh, peers)
-        if self._baseline is not None:
-            residual = fresh - (1 - rho) * self._offset
-            for peers in peer_groups:
-                self._relative.update(residual, peers, (1 - rho) * self._offset_margin)
+        self._time_step(note.duration_ns)
+        self._bet(common)
         self._learn(common, scores)
-        self._previous = common
-        self._follow_open(note, peer_groups)
-        self._open_new(peer_groups)
+        if len(self._open):
+            self._follow(note)
+        self._name()
         return note
+
+    def _bet(self, common: FloatArray) -> None:
+        """Give this step's scores to the tests."""
+        baseline, plan, busy = self.baseline, self._plan, self._busy
+        rho = baseline.autocorrelation if baseline else 0.0
+        fresh = common - rho * self._previous
+        self._previous = np.nan_to_num(common)
+        if len(self._open):
+            fresh[busy] = np.nan
+        self._start.see(fresh, common, plan)
+        if baseline is None:
+            return
+        residual = fresh - (1 - rho) * baseline.offset
+        spread = baseline.jitter * np.sqrt(1 - rho**2)
+        if spread > 0:
+            residual /= spread * baseline.scale
+        placed = plan.place(residual)
+        weights, scores = placed.bets()
+        self._by_peers.bet(placed.ranks, weights * self._factors[placed.ranks, None])
+        self._by_node.see(placed.ranks, scores, busy, self._factors)
+        self._by_past.see(residual, plan, busy, learning=not self._learner.done)
 
     def _learn(self, common: FloatArray, scores: FloatArray) -> None:
         """Learn the offsets after 30, 60, 120 ... steps, of ranks that nothing is held against."""
-        if self.judged_steps > self._learn_until:
+        if self._learner.done:
             return
-        self._learning.append((common, scores))
-        if self.judged_steps < self._learn_at:
+        if len(self._open):
+            common = np.where(self._busy, np.nan, common)
+        if not self._learner.add(common, scores):
             return
-        learned = learn_baseline(np.stack([common for common, _ in self._learning]))
-        before = self._baseline
-        if before and learned.autocorrelation > before.autocorrelation + FAULT_IN_LEARNING:
-            learned = replace(learned, autocorrelation=before.autocorrelation)
-        self._baseline = learned
-        measured = learn_baseline(np.stack([scores for _, scores in self._learning]))
         # Under chance alone the evidence is the number of steps on average.
-        calm = self._relative.values() <= self.judged_steps
-        calm[list(self._slow_now())] = False
-        self._offset[calm] = self._baseline.offset[calm]
-        self._offset_margin[calm] = self._doubt() * self._baseline.offset_error
-        self._score_offset[calm] = measured.offset[calm]
-        self._learn_at *= 2
-        if self._learn_at > self._learn_until:
-            self._learning.clear()
-
-    def _follow_open(self, note: StepNote, peer_groups: list[Int64Array]) -> None:
-        slow = self._slow_now()
-        for episode in self.episodes:
-            if not episode.open:
-                continue
-            score = note.scores[episode.rank]
-            if np.isnan(score):
-                continue
-            evidence = max(self._raw.values()[episode.rank],
-                           self._relative.values()[episode.rank])  # fmt: skip
-            episode.evidence = max(episode.evidence, float(evidence))
-            episode.confidence = max(episode.confidence, self._confidence(episode.evidence))
-            episode.seen_step = note.step
-            jitter = max(self._jitter(), episode.shift / 2)
-            half = episode.offset + episode.shift / 2
-            odds = float(np.clip(episode.shift * (half - score) / jitter**2,
-                                 -_RECOVERY_CLIP, _RECOVERY_CLIP))  # fmt: skip
-            episode.recovery = max(0.0, episode.recovery + odds)
-            if episode.recovery > 0:
-                episode.pending.append(note)
-            else:
-                for held in [*episode.pending, note]:
-                    episode.add(held, _peers_of(episode.rank, peer_groups), slow)
-                episode.pending.clear()
-            if episode.recovery >= RECOVERY_LOG_ODDS:
-                episode.open = False
-                episode.pending.clear()
-                ranks = np.array([episode.rank])
-                self._raw.reset(ranks)
-                self._relative.reset(ranks)
-
-    def _open_new(self, peer_groups: list[Int64Array]) -> None:
-        busy = self._slow_now()
-        threshold = self._world_size * self.gamma_steps
-        raw, relative = self._raw.values(), self._relative.values()
-        named: list[tuple[int, float, float]] = []
-        for rank in map(int, np.flatnonzero((raw >= threshold) | (relative >= threshold))):
-            if rank in busy:
-                continue
-            if relative[rank] >= threshold:
-                named.append((rank, float(self._score_offset[rank]), float(relative[rank])))
-            elif self._stands_apart(rank, _peers_of(rank, peer_groups)):
-                named.append((rank, 0.0, float(raw[rank])))
-        slow = busy | {rank for rank, _, _ in named}
-        for rank, offset, evidence in named:
-            self._open(rank, offset, evidence, _peers_of(rank, peer_groups), slow)
-
-    def _slow_now(self) -> set[int]:
-        return {episode.rank for episode in self.episodes if episode.open}
-
-    def _stands_apart(self, rank: int, peers: Int64Array) -> bool:
-        """Whether a rank that was always last is also far from its peers' healthy spread."""
-        scores = np.stack([note.scores for note in list(self._notes)[-APART_STEPS:]])
-        typical = median_by_rank(scores)
-        own = scores[~np.isnan(scores[:, rank]), rank]
-        others = typical[peers[peers != rank]]
-        rho = self._baseline.autocorrelation if self._baseline else 0.0
-        doubt = self._doubt() * median_error(spread(own), len(own), rho)
-        limit = max(self._options.slow_from_start_ratio, SPREAD_MULTIPLE * spread(others))
-        return bool(np.median(own) - np.median(others) - doubt > limit)
-
-    def _open(
-        self, rank: int, offset: float, evidence: float, peers: Int64Array, slow: set[int]
-    ) -> None:
-        scores = np.array([note.scores[rank] for note in self._notes])
-        known = np.flatnonzero(~np.isnan(scores))
-        closed = [e.last_step for e in self.episodes if e.rank == rank]
-        if closed:
-            known = known[[self._notes[i].step > max(closed) for i in known]]
-        excess = scores[known] - offset
-        onset = find_onset(excess)
-        shift = float(np.median(excess[onset:]))
-        if shift <= 0:
-            return
-        notes = [self._notes[i] for i in known[onset:]]
-        from_start = known[onset] == 0 and self.judged_steps <= (self._notes.maxlen or 0)
-        episode = Episode(
-            rank=rank,
-            first_step=0 if from_start else notes[0].step,
-            last_step=notes[-1].step,
-            seen_step=notes[-1].step,
-            shift=shift,
-            offset=offset,
-            evidence=evidence,
-            confidence=self._confidence(evidence),
-            from_start=bool(from_start),
+        calm = self._by_peers.values <= self.judged_steps
+        calm &= self._by_past.detector.values <= self.judged_steps
+        calm &= ~self._busy
+        baseline = self._learner.learn(calm)
+        self._factors = doubt_factors(
+            baseline.doubt, float(np.log(self._world_size * self._gamma("peers")))
         )
-        for note in notes:
-            episode.add(note, peers, slow)
-        self.episodes.append(episode)
+        tests = max(self._by_past.tests, 1)
+        self._by_past.learn(
+            baseline.doubt, baseline.steps, float(np.log(tests * self._gamma("past")))
+        )
 
-    def _confidence(self, evidence: float) -> float:
-        """Return a lower bound of the probability that chance did not do this (Doob)."""
-        chance = self._world_size * CHANNELS * max(self.judged_steps, 1) / max(evidence, 1.0)
-        return float(np.clip(1.0 - chance, 0.0, 0.999999))
+    def _follow(self, note: StepNote) -> None:
+        jitter = self.baseline.jitter if self.baseline else 0.0
+        for episode in self._open.follow(note, self._plan, self._busy, jitter):
+            kept = self._closed.setdefault(episode.rank, [])
+            kept.append(episode)
+            if len(kept) > MOST_EPISODES_OF_A_RANK:
+                kept[:2] = [kept[0].join(kept[1])]
+            rank = np.array([episode.rank])
+            self._busy[rank] = False
+            for detector in (self._by_peers, self._by_past.detector, self._start.detector):
+                detector.reset(rank)
 
-    def _doubt(self) -> float:
-        """Return how many standard errors to allow for, so that it holds for all ranks at once."""
-        return NormalDist().inv_cdf(1 - OFFSET_DOUBT / self._world_size)
+    def _name(self) -> None:
+        """Open episodes of the ranks whose evidence passed."""
+        if self.step_s <= 0:
+            return
+        size = self._world_size
+        evidence = self._by_peers.values / (size * self._gamma("peers"))
+        if self._by_past.tests:
+            past = self._by_past.detector.values / (self._by_past.tests * self._gamma("past"))
+            evidence = np.maximum(evidence, past)
+        passed = evidence >= 1
+        offset = self.baseline.score_offset if self.baseline else np.zeros(size)
+        if passed.any():
+            passed &= ~self._busy
+            self._begin(np.flatnonzero(passed), offset, evidence)
+        start = self._start.detector.values / (size * self._gamma("start"))
+        apart = start >= 1
+        if apart.any():
+            apart &= ~self._busy
+            apart &= self._start.stand_apart(apart, self._plan, self.baseline)
+            self._begin(np.flatnonzero(apart), np.zeros(size), start)
+        if self._by_node.tests:
+            node = self._by_node.detector.values / (self._by_node.tests * self._gamma("node"))
+            for number in np.flatnonzero(node >= 1):
+                self._begin_node(int(number), float(node[number]), offset)
+                self._by_node.detector.reset(np.array([number]))
 
-    def _jitter(self) -> float:
-        return self._baseline.jitter if self._baseline else 0.0
+    def _begin_node(self, number: int, evidence: float, offset: FloatArray) -> None:
+        """Name the ranks of a node that became slow together; one alone is named by itself."""
+        ranks = self._by_node.ranks_of(number)
+        ranks = ranks[~self._busy[ranks]]
+        excess, _ = self._excess(ranks, offset)
+        together = np.nanmedian(excess, axis=1) if len(ranks) else np.zeros(0)
+        together = together[~np.isnan(together)]
+        if len(together) < len(excess) or not len(together):
+            return
+        onset = int(find_onset(together[:, None])[0])
+        shift = np.nanmedian(excess[onset:], axis=0)
+        usual = float(np.nanmedian(shift))
+        slow = ranks[shift > usual / 2]
+        if usual > 0 and len(slow) >= max(2, len(ranks) / 2):
+            self._begin(slow, offset, np.full(self._world_size, evidence))
+
+    def _excess(self, ranks: Int64Array, offset: FloatArray) -> tuple[FloatArray, list[StepNote]]:
+        """Return the kept scores of ``ranks`` less their offsets (T, n), and the T notes."""
+        notes = list(self._notes)
+        scores = np.stack([note.scores[ranks] for note in notes])
+        return scores - offset[ranks], notes
+
+    def _begin(self, ranks: Int64Array, offset: FloatArray, evidence: FloatArray) -> None:
+        if not len(ranks):
+            return
+        excess, notes = self._excess(ranks, offset)
+        steps = np.array([note.step for note in notes])
+        after = [max((e.last_step for e in self._closed.get(r, ())), default=-1) for r in ranks]
+        excess[steps[:, None] <= np.array(after)] = np.nan
+        onset = find_onset(excess)
+        since = np.arange(len(notes))[:, None] >= onset
+        slow_times = np.where(since, excess, np.nan)
+        seen = ~np.isnan(slow_times).all(axis=0)
+        shift = np.full(len(ranks), -1.0)
+        shift[seen] = np.nanmedian(slow_times[:, seen], axis=0)
+        least = np.where(self._plan.stray[ranks], HEALTHY_SPREAD, 0.0)
+        real = shift > least
+        for detector in (self._by_peers, self._by_past.detector):
+            detector.reset(ranks[~real])
+        ranks, onset, shift = ranks[real], onset[real], shift[real]
+        if not len(ranks):
+            return
+        whole = self.judged_steps <= (self._notes.maxlen or 0)
+        from_start = (onset <= self._first_known(excess[:, real])) & whole
+        self._busy[ranks] = True
+        rows = self._open.begin(
+            ranks,
+            first_step=np.where(from_start, 0, steps[onset]),
+            shift=shift,
+            offset=offset[ranks],
+            evidence=evidence[ranks],
+            confidence=self._confidence(evidence[ranks]),
+            from_start=from_start,
+            usual_phase_ns=_usual_phases(notes, onset, ranks),
+        )
+        for at in range(int(onset.min()), len(notes)):
+            known = (onset <= at) & ~np.isnan(notes[at].scores[ranks])
+            if known.any():
+                self._open.seen_step[rows[known]] = notes[at].step
+                self._open.add(notes[at], rows[known], self._plan, self._busy)
+
+    @staticmethod
+    def _first_known(excess: FloatArray) -> Int64Array:
+        return np.asarray((~np.isnan(excess)).argmax(axis=0))
+
+    def _confidence(self, evidence: FloatArray) -> FloatArray:
+        """Return a lower bound of the probability that chance did not do this (Doob).
+
+        ``evidence`` is in units of its test's threshold, at which one false alarm is expected
+        in ``gamma_steps`` times the test's share.
+        """
+        gamma = self._gamma("peers") * SHARES["peers"]
+        chance = max(self.judged_steps, 1) / (gamma * np.maximum(evidence, 1e-12))
+        return np.asarray(np.clip(1.0 - chance, 0.0, 0.999999))
+
+    def _gamma(self, channel: str) -> float:
+        return steps_between_false_alarms(
+            self._options.false_namings_per_month, self.step_s, channels=1 / SHARES[channel]
+        )
+
+    def _time_step(self, duration_ns: int) -> None:
+        """Follow the median duration of the last 64 steps."""
+        if len(self._step_times) == _STEP_TIMES:
+            oldest = self._step_times.popleft()
+            del self._sorted_times[bisect_left(self._sorted_times, oldest)]
+        self._step_times.append(duration_ns)
+        insort(self._sorted_times, duration_ns)
+        count = len(self._sorted_times)
+        middle = self._sorted_times[(count - 1) // 2] + self._sorted_times[count // 2]
+        self.step_s = middle / 2e9
 
 
-def find_onset(excess: FloatArray) -> int:
-    """Return the index where a shift began: the largest tail sum above half of it.
-
-    Maximum likelihood for a known shift in noise of equal spread (Hinkley 1970). The shift is
-    the median of the last ten values, then of all values since the onset that this gave.
-    """
-    onset = max(len(excess) - _ONSET_STEPS, 0)
-    for _ in range(_ONSET_ROUNDS):
-        half = max(float(np.median(excess[onset:])) / 2, 0.0)
-        tail = np.cumsum((np.clip(excess, -2 * half, 2 * half) - half)[::-1])[::-1]
-        onset = int(np.argmax(tail))
-    return onset
-
-
-def _peers_of(rank: int, peer_groups: list[Int64Array]) -> Int64Array:
-    return next(group for group in peer_groups if rank in group)
+def _usual_phases(notes: list[StepNote], onset: Int64Array, ranks: Int64Array) -> FloatArray:
+    """Return the mean phases of each rank before its onset, (n, phases); 0 where it has no past."""
+    before = [note.phase_self_ns[ranks] for note in notes[-_STEP_TIMES * 4 :]]
+    first = len(notes) - len(before)
+    held = np.arange(len(before))[:, None] + first < onset
+    total = (np.stack(before) * held[:, :, None]).sum(axis=0)
+    return np.asarray(total / np.maximum(held.sum(axis=0), 1)[:, None])

@@ -1,107 +1,109 @@
 """Is a rank really slower, or is it chance? A test with a stated rate (docs/math/evidence.md).
 
-Rank-based Shiryaev-Roberts e-detector (framework: Shin, Ramdas and Rinaldo, "E-detectors"):
-within one step the order of healthy peers is exchangeable whatever the noise, so
+Shiryaev-Roberts e-detector (framework: Shin, Ramdas and Rinaldo, "E-detectors"): each step
+offers a bet w >= 0 whose mean is at most 1 while nothing is wrong,
 
-    R_r(t) = (1 + R_r(t-1)) * w[j],    w[j] ~ exp(delta * Phi^-1((j - 1/2) / K)),  mean 1,
+    R(t) = (1 + R(t-1)) * w(t).
 
-with j the rank's place among its K peers (K = slowest). (1/K) sum_r R_r(t) - t is a
-martingale, so alarming at R >= K * gamma gives at least gamma steps between false alarms.
+Over N tests (1/N) sum R - t is then a supermartingale, so alarming at R >= N * gamma gives at
+least gamma steps between false alarms. The bets are on places: within one step the order of
+healthy peers is exchangeable whatever the noise, so that with j the place of a rank among its K
+peers (K = slowest) ``w[j] ~ exp(delta * Phi^-1((j - 1/2) / K))``, scaled to mean 1, is fair.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 
-DELTAS = (0.5, 1.0, 2.0, 4.0)
-"""Shifts in residual standard deviations that the mixture is tuned to; a mean of e-detectors
-is an e-detector, so covering weak and strong faults costs at most ln 4 of evidence."""
+DELTAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Shifts in residual standard deviations that are bet on. A bet tuned to twice or half the real
+shift still grows at 0 or 3/4 of the best rate, so a grid of factor 2 loses a tenth at most."""
+PRIOR = (0.08, 0.12, 0.2, 0.25, 0.2, 0.15)
+"""Share of the stake on each of them: a mean of e-detectors is an e-detector, and a short
+delay, of which ln(1 / share) is the larger part, is that of a strong fault."""
 _CEILING = 1e250
+_NORMAL = NormalDist()
+
+
+@lru_cache(maxsize=64)
+def normal_scores(places: int) -> FloatArray:
+    """Return ``Phi^-1((j - 1/2) / K)`` of each of ``places`` places; (K,), ascending."""
+    return np.array([_NORMAL.inv_cdf((j + 0.5) / places) for j in range(places)])
 
 
 def place_weights(places: int, delta: float) -> FloatArray:
     """Return the betting weight of each place among ``places`` peers; (K,), mean 1, ascending."""
-    normal = NormalDist()
-    score = np.array([normal.inv_cdf((j + 0.5) / places) for j in range(places)])
+    score = normal_scores(places)
     weight = np.exp(delta * (score - score.max()))
     return np.asarray(weight / weight.mean())
 
 
-def betting_weights(
-    values: FloatArray, weights: FloatArray, margin: FloatArray | float = 0.0
-) -> FloatArray:
-    """Return the weight of each value's place among the others, (K,).
-
-    A value is placed as if it were ``margin`` smaller than it is (the others are not): what is
-    known of it only to within ``margin`` bets on nothing smaller. Equal values share the mean
-    of their places, because a sort that broke ties by position would favour the same rank.
-    """
-    ordered = np.sort(values)
-    target = values - margin
-    low = np.searchsorted(ordered, target, side="left")
-    high = np.searchsorted(ordered, target, side="right") - (np.asarray(margin) == 0)
-    summed = np.concatenate([[0.0], np.cumsum(weights)])
-    return np.asarray((summed[high + 1] - summed[low]) / (high + 1 - low))
+@lru_cache(maxsize=64)
+def weight_table(places: int) -> FloatArray:
+    """Return the weights of all places for each of DELTAS; (K, D)."""
+    return np.stack([place_weights(places, delta) for delta in DELTAS], axis=1)
 
 
 class EDetector:
-    """The evidence against each rank of a job, peer group by peer group.
+    """The evidence in each of N tests that run side by side.
 
     Args:
-        world_size: R; the evidence is kept for all ranks, (len(DELTAS), R).
+        tests: N, for example the ranks of a job; the evidence is kept as (N, len(DELTAS)).
     """
 
-    def __init__(self, world_size: int) -> None:
-        self._evidence = np.zeros((len(DELTAS), world_size))
-        self._weights: dict[int, FloatArray] = {}
+    def __init__(self, tests: int) -> None:
+        self._evidence = np.zeros((tests, len(DELTAS)))
+        self._prior = np.array(PRIOR)
+        self.values = np.zeros(tests)
+        """Evidence in each test, (N,); under chance alone the number of steps on average."""
 
-    def update(
-        self, scores: FloatArray, peers: Int64Array, margin: FloatArray | None = None
-    ) -> None:
-        """Take one step's scores of the ranks in ``peers`` (larger is slower); NaN is absent.
+    def bet(self, tests: Int64Array, weights: FloatArray) -> None:
+        """Take one step's bets: ``weights`` (n, D) of ``tests`` (n,), each at most once.
 
-        ``margin`` (R,) is how far each score may be off in a way that lasts (a learned offset).
-        One score per rank and step, or the rate that is promised no longer holds.
+        One bet per test and step, or the rate that is promised no longer holds.
         """
-        present = peers[~np.isnan(scores[peers])]
-        if len(present) < 2:
-            return
-        table = self._table(len(present))
-        lasting = 0.0 if margin is None else margin[present]
-        for row, weights in enumerate(table):
-            weight = betting_weights(scores[present], weights, lasting)
-            evidence = self._evidence[row, present]
-            self._evidence[row, present] = np.minimum((1.0 + evidence) * weight, _CEILING)
+        evidence = self._evidence[tests]
+        evidence += 1.0
+        evidence *= weights
+        np.minimum(evidence, _CEILING, out=evidence)
+        self._evidence[tests] = evidence
+        self.values[tests] = evidence @ self._prior
 
-    def values(self) -> FloatArray:
-        """Return the evidence against each rank, (R,)."""
-        return np.asarray(self._evidence.mean(axis=0))
+    def reset(self, tests: BoolArray | Int64Array) -> None:
+        """Forget the evidence in ``tests``, as after a finding has been closed."""
+        self._evidence[tests] = 0.0
+        self.values[tests] = 0.0
 
-    def reset(self, ranks: BoolArray | Int64Array) -> None:
-        """Forget the evidence against ``ranks``, as after a finding has been closed."""
-        self._evidence[:, ranks] = 0.0
 
-    def _table(self, places: int) -> FloatArray:
-        table = self._weights.get(places)
-        if table is None:
-            table = np.stack([place_weights(places, delta) for delta in DELTAS])
-            self._weights[places] = table
-        return table
+def doubt_factors(variance_ratio: FloatArray, needed: float) -> FloatArray:
+    """Return what each bet is multiplied with because a rank's normal is known only so well.
+
+    With an error e of the learned offset, in units of the jitter, a bet on delta grows by
+    exp(delta e) a step without any fault. Averaged over e ~ N(0, v), and over the
+    ``2 needed / delta^2`` steps in which a bet on delta wins, exp(-needed * v) a step undoes
+    that, whatever delta (docs/math/evidence.md).
+
+    Args:
+        variance_ratio: v of each rank, variance of the offset's error over that of the jitter.
+        needed: logarithm of the evidence that raises an alarm.
+    """
+    return np.asarray(np.exp(-needed * variance_ratio))
 
 
 def steps_between_false_alarms(
-    false_namings_per_month: float, step_s: float, *, channels: int
+    false_namings_per_month: float, step_s: float, *, channels: float
 ) -> float:
     """Return gamma: how many steps must pass per false alarm of one of ``channels`` tests.
 
     Args:
         false_namings_per_month: allowed for the job in 30 days.
         step_s: duration of a step in seconds.
-        channels: tests that may each raise one; they share the allowance.
+        channels: tests that share the allowance; 1 / share of the one that is meant.
     """
     month_s = 30 * 86_400.0
     return channels * month_s / max(step_s, 1e-6) / max(false_namings_per_month, 1e-9)
@@ -110,22 +112,30 @@ def steps_between_false_alarms(
 def least_steps(peers: int, ranks: int, gamma: float) -> int:
     """Return in how many steps the strongest possible fault can be named.
 
-    ``ceil(ln(ranks * gamma) / ln(w_max))``, with w_max the mixture's best weight for a rank
-    that is slowest in every step; about ln(K gamma) / ln K (DETECTION section 4).
+    The steps that a rank needs which is slowest in every one of them; about
+    ln(K gamma) / ln K (DETECTION section 4).
     """
     if peers < 2:
         return 1 << 30
-    best = max(float(place_weights(peers, delta)[-1]) for delta in DELTAS)
-    return int(np.ceil(np.log(ranks * gamma * len(DELTAS)) / np.log(best)))
+    gain = np.log(weight_table(peers)[-1])
+    needed = np.log(ranks * gamma) - np.log(PRIOR)
+    return int(np.ceil((needed / np.maximum(gain, 1e-12)).min()))
 
 
 def least_shift(
-    steps: int, *, peers: int, ranks: int, gamma: float, jitter: float, autocorrelation: float
+    steps: int,
+    *,
+    peers: int,
+    ranks: int,
+    gamma: float,
+    jitter: float,
+    autocorrelation: float,
+    doubt: float = 0.0,
 ) -> float:
     """Return the smallest lasting slowdown that ``steps`` steps would have shown, log units.
 
     A shift of D standard deviations adds about ``D^2/2 (1 - 1/K)`` to the logarithm of the
-    evidence per step, which must reach ``ln(ranks * gamma)`` (and ln 4 for the mixture).
+    evidence per step, less ``needed * doubt``, and ``needed`` is to be reached.
 
     Args:
         steps: judged steps; at least 1.
@@ -134,8 +144,9 @@ def least_shift(
         gamma: steps between false alarms.
         jitter: standard deviation of a score, log units.
         autocorrelation: lag-1; whitening costs a lasting shift that much of its strength.
+        doubt: variance of a learned offset's error over that of the jitter.
     """
-    needed = np.log(ranks * gamma * len(DELTAS))
-    deviations = np.sqrt(2 * needed / (max(steps, 1) * (1 - 1 / peers)))
+    needed = np.log(ranks * gamma) - np.log(max(PRIOR))
+    deviations = np.sqrt(2 * needed * (1 / max(steps, 1) + doubt) / (1 - 1 / peers))
     lasting = np.sqrt((1 + autocorrelation) / (1 - autocorrelation))
     return float(deviations * jitter * lasting)

@@ -94,6 +94,7 @@ class JobAnalysis:
         self._observed[rank] = True
         if node:
             self._node_of_rank[rank] = node
+            self._tracker.declare_node(rank, node)
         if clock_domain:
             number = self._clock_numbers.setdefault(clock_domain, len(self._clock_numbers))
             self._clock_of_rank[rank] = number

@@ -17,12 +17,12 @@ class Options:
     """First steps that are not judged: compilation, allocation, connection set-up."""
     learning_steps: int = 30
     """Steps from which each rank's healthy offset is learned first."""
-    relearnings: int = 4
+    relearnings: int = 6
     """How often the steps learned from are doubled; afterwards the offsets are frozen, because
     offsets that kept learning would absorb a creeping fault."""
     material_ratio: float = 0.005
     """A finding must cost the job at least this share of its time (DETECTION section 4)."""
-    slow_from_start_ratio: float = 0.05
+    slow_from_start_ratio: float = 0.01
     """How much slower than its peers a rank must be to be named without a healthy past."""
     grace_steps: int = 1
     """A step is judged when every rank has ended this many steps more: late records count."""

@@ -212,18 +212,19 @@ def _sensitivity(
     baseline = tracker.baseline
     if baseline is None:
         return []
-    shift = tracker.offset_margin + least_shift(
-        tracker.judged_steps,
+    shift = least_shift(
+        tracker.judged_steps // 2,
         peers=max(len(group) for group in peers.groups()),
         ranks=world_size,
         gamma=tracker.gamma_steps,
         jitter=baseline.jitter,
         autocorrelation=baseline.autocorrelation,
+        doubt=tracker.doubt,
     )
     return [
         f"a rank that became lastingly {math.expm1(shift):.1%} slower than its peers would have "
         f"been named in these {tracker.judged_steps} steps, one slow from its first step at "
-        f"{max(math.expm1(shift), options.slow_from_start_ratio):.1%}; their own time jitters by "
+        f"{math.expm1(max(shift, tracker.start_limit)):.1%}; their own time jitters by "
         f"{baseline.jitter:.1%} from step to step"
     ]
 
