@@ -87,7 +87,8 @@ def statement(finding: Json, report: Json) -> str:
     if kind == "uniform_slowdown":
         return f"All ranks together became slower{since}"
     if kind == "hang":
-        return f"The job hangs: {who(finding, start=False)} never entered {collective}{since}"
+        never = "never finished" if finding.get("cause") == "gpu_fault" else "never entered"
+        return f"The job hangs: {who(finding, start=False)} {never} {collective}{since}"
     if kind == "desync":
         return (
             f"The ranks disagree: {who(finding, start=False)} did not issue {collective} "
@@ -125,6 +126,8 @@ def against_peers(finding: Json) -> str:
 
 def because(finding: Json) -> str:
     """Return the cause as a sentence, or the sentence that it is not known."""
+    if finding.get("kind") == "hang":
+        return ""  # its evidence says whether a host or a device did not get that far
     causes = _CAUSES_OF_MANY if len(finding.get("ranks") or ()) > 1 else _CAUSES
     cause = str(finding.get("cause") or "unknown")
     if cause in causes:

@@ -15,6 +15,7 @@ from paceline.errors import InputError
 from paceline_service.importers.answer import Answer
 from paceline_service.importers.events import read_event_log
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.flight_recorder import begins_dump, read_dumps
 from paceline_service.importers.kineto.job import analyze_traces
 from paceline_service.importers.kineto.recognize import begins_trace
 from paceline_service.importers.lines import open_binary
@@ -51,6 +52,10 @@ def _analyze_what_if(paths: Sequence[Path], faults: Faults) -> Answer:
         return _answer(log)
 
 
+def _analyze_dumps(paths: Sequence[Path], faults: Faults) -> Answer:
+    return Answer(report=read_dumps(paths, faults).to_dict(), faults=faults)
+
+
 def _answer(log: EventLog) -> Answer:
     report = analyze_log(log).to_dict()
     if log.job:
@@ -65,7 +70,8 @@ def _begins_event_log(head: bytes) -> bool:
 EVENTS = Source(name="event log", begins=_begins_event_log, analyze=_analyze_events)
 KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, analyze=analyze_traces)
 WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, analyze=_analyze_what_if)
-SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF]
+DUMPS = Source(name="Flight Recorder dump", begins=begins_dump, analyze=_analyze_dumps)
+SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF, DUMPS]
 
 
 def analyze_paths(paths: Sequence[Path]) -> Answer:
