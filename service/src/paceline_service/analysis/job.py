@@ -37,6 +37,7 @@ from paceline_service.analysis.timeline import StepRow, build_step
 from paceline_service.analysis.totals import Totals
 from paceline_service.analysis.verdict import judge
 from paceline_service.analysis.waits import measure_waits
+from paceline_service.analysis.whatif_drain import Drain, DrainWatch
 
 MAX_WORLD_SIZE = 1_000_000
 
@@ -82,6 +83,7 @@ class JobAnalysis:
         self._tracker = EpisodeTracker(world_size, self.options)
         self._watch = CauseWatch(world_size)
         self._stages = StageWatch(world_size, self.options)
+        self._drain = DrainWatch(world_size, self.options, self._node_of_rank)
         self._channels: list[Channel] = [self._stages]
 
     def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
@@ -188,6 +190,10 @@ class JobAnalysis:
         )
         return replace(report, what_if=self._stages.figures(self._facts()))
 
+    def drain(self) -> Drain:
+        """Return what leaving out ranks or nodes would give back."""
+        return self._drain.drain()
+
     @property
     def unattributed_wait_ns(self) -> float:
         """Waits that nobody's delay explains; with the blamed waits they are all waits."""
@@ -219,6 +225,7 @@ class JobAnalysis:
             peer_groups=peer_groups,
         )  # fmt: skip
         self._watch.see(judged)
+        self._drain.see(judged)
         for channel in self._channels:
             channel.see(judged)
         return row
