@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline_service.analysis.channel import JobFacts, JudgedStep
+from paceline_service.analysis.channel import JudgedStep
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Int64Array
-from paceline_service.analysis.report import Finding
 
 TOP_RANKS = 16
 """The slowest ranks of a step that are kept: a set of up to 15 can be left out exactly."""
@@ -116,7 +115,7 @@ class Drain:
 
 
 class DrainWatch:
-    """A channel that names nobody: it only adds up what each rank and node would give back.
+    """Sees every step and adds up what each rank and node would give back; it accuses nobody.
 
     Args:
         world_size: R.
@@ -191,14 +190,6 @@ class DrainWatch:
             nodes={node: ns for node, ns in self._node_ns.items() if ns},
             history=history,
         )
-
-    def findings(self, facts: JobFacts) -> list[Finding]:
-        """Return nothing: what a rank costs is no accusation."""
-        return []
-
-    def notes(self, facts: JobFacts) -> list[str]:
-        """Return nothing."""
-        return []
 
     def _saved(self, own: Int64Array, out: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
         """Return by how much the longest self time falls without the ranks ``out``."""
