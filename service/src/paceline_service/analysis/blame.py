@@ -7,12 +7,16 @@ had itself been kept waiting, its share goes on to that wait, replayed backwards
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from paceline_service.analysis.blame_plan import Plan
+from paceline_service.analysis.joins import Joins
+from paceline_service.analysis.levels import IndexArray, find_levels
 from paceline_service.analysis.matching import Matches
 from paceline_service.analysis.records import FloatArray, Int64Array
+from paceline_service.analysis.syncs import COMM, KEPT_PER_RANK, ROWS, WAIT, Syncs
 from paceline_service.analysis.timeline import PHASES, Exposures, StepRow
 from paceline_service.analysis.waits import Waits
 
@@ -26,230 +30,167 @@ class StepBlame:
 
     Attributes:
         blamed_ns: (R, 7) charged to each rank and phase.
+        network_ns: (R,) charged to the transfers of each rank: it was waited for because it had
+            stood longer in communication than the others. Part of ``unattributed_ns``.
         caused_ns: (R,) waits at collectives where the rank arrived last; names victims too.
         last_count: (R,) how often the rank arrived last, where that is significant.
-        unattributed_ns: waits that nobody's delay explains. ``blamed_ns.sum()`` and this are
-            together the waits of the step.
+        unattributed_ns: waits that no rank's own delay explains. ``blamed_ns.sum()`` and this
+            are together the waits of the step.
     """
 
     blamed_ns: FloatArray
+    network_ns: FloatArray
     caused_ns: Int64Array
     last_count: Int64Array
     unattributed_ns: float
 
 
-@dataclass(slots=True)
-class _Sync:
-    """Totals of a group's members at the last collective that held them all together."""
-
-    self_ns: Int64Array
-    wait_ns: Int64Array
-    step: int
-    position: dict[int, int] = field(default_factory=dict)
-
-
 class BlameLedger:
-    """Charges the waits of one step after the other; keeps totals since each group's last sync."""
+    """Charges the waits of one step after the other; keeps totals since each group's last sync.
+
+    What a leader inherits from the step before is charged there: the plan of that step is kept.
+    """
 
     def __init__(self, world_size: int) -> None:
-        self._self_ns = np.zeros((world_size, PHASES), dtype=np.int64)
-        self._wait_ns = np.zeros(world_size, dtype=np.int64)
-        self._sync: dict[int, _Sync] = {}
+        self._totals = np.zeros((ROWS, world_size), dtype=np.int64)
+        """Self time by phase, exposed communication and wait of each rank so far."""
+        self._syncs = Syncs.none()
+        self._steps = 0
+        self._before: Plan | None = None
 
     def charge(
         self, row: StepRow, matches: Matches, waits: Waits, exposures: Exposures
     ) -> StepBlame:
         """Charge the waits of the step ``row``; the steps must come in order."""
         ranks = len(row.self_ns)
-        blamed = np.zeros((ranks, PHASES))
-        caused = np.zeros(ranks, dtype=np.int64)
-        last_count = np.zeros(ranks, dtype=np.int64)
-        led = waits.last_rank[waits.last_rank >= 0]
-        np.add.at(last_count, led, 1)
-        unattributed = 0.0
-
-        wait_before = np.cumsum(exposures.wait_ns) - exposures.wait_ns
-        if len(exposures.rank):
-            wait_before -= wait_before[np.searchsorted(exposures.rank, exposures.rank)]
-        joins = _joins_by_instance(matches, exposures)
-        plan = self._walk_forward(row.step, matches, waits, exposures, wait_before, joins)
-
-        cost = exposures.wait_ns.astype(np.float64)
-        of_rank = np.searchsorted(exposures.rank, np.arange(ranks + 1))
-        for delay in reversed(plan):
-            charge = cost[delay.waiters]
-            leader = delay.leader
-            caused[leader] += int(exposures.wait_ns[delay.waiters].sum())
-            share = np.divide(
-                charge, delay.total_ns, out=np.zeros_like(charge), where=delay.total_ns > 0
-            )
-            unattributed += float(charge[delay.total_ns <= 0].sum())
-            blamed[leader] += share @ delay.by_phase_ns
-            unattributed += float(share @ delay.earlier_wait_ns)
-            span = slice(of_rank[leader], of_rank[leader + 1])
-            position = exposures.position_ns[span]
-            for part, since in zip(share, delay.since_ns, strict=True):
-                if part > 0:
-                    between = (position >= since) & (position < delay.until_ns)
-                    cost[span] += np.where(between, part * exposures.wait_ns[span], 0.0)
-        accounted = np.zeros(len(cost), dtype=np.bool_)
-        for delay in plan:
-            accounted[delay.waiters] = True
-        unattributed += float(cost[~accounted].sum())
-
+        joins = Joins(matches, exposures, ranks)
+        plan = self._plan(joins, waits, exposures)
+        charge = plan.distribute(np.ones(len(exposures.row)))
+        by_row_ns, unattributed_ns = charge.by_row_ns, charge.unattributed_ns
+        if self._before is not None:
+            factor, older_ns = self._before.inherit(plan, charge.share)
+            unattributed_ns += older_ns
+            if factor.any():
+                earlier = self._before.distribute(factor)
+                by_row_ns = by_row_ns + earlier.by_row_ns
+                unattributed_ns += earlier.unattributed_ns
+                unattributed_ns += float(self._before.earlier_ns @ earlier.share)
+        else:
+            unattributed_ns += float(plan.earlier_ns @ charge.share)
+        self._before = plan
+        self._remember(joins, exposures)
         present = row.present
-        self._self_ns[present] += row.phase_self_ns[present]
-        self._wait_ns[present] += row.wait_ns[present]
+        self._totals[:PHASES, present] += row.phase_self_ns[present].T
+        self._totals[COMM, present] += row.comm_ns[present]
+        self._totals[WAIT, present] += row.wait_ns[present]
+        self._steps += 1
         return StepBlame(
-            blamed_ns=blamed, caused_ns=caused, last_count=last_count,
-            unattributed_ns=unattributed,
+            blamed_ns=by_row_ns[:PHASES].T,
+            network_ns=by_row_ns[COMM],
+            caused_ns=plan.caused_ns(),
+            last_count=np.bincount(waits.last_rank[waits.last_rank >= 0], minlength=ranks),
+            unattributed_ns=unattributed_ns + float(by_row_ns[COMM].sum()),
+        )
+
+    def _plan(self, joins: Joins, waits: Waits, exposures: Exposures) -> Plan:
+        wait_ns = exposures.wait_ns
+        lead = np.append(joins.of_row, -1)[waits.last_row]
+        waiter = joins.by_instance[wait_ns[joins.by_instance] > 0]
+        instance = joins.instance(waiter)
+        led = lead[instance] >= 0
+        waiter, instance = waiter[led], instance[led]
+        new = np.ones(len(waiter), dtype=np.bool_)
+        new[1:] = instance[1:] != instance[:-1]
+        first = np.flatnonzero(new)
+        number = np.cumsum(new) - 1
+        leader = lead[instance[first]]
+        elapsed = self._since_sync(joins, exposures, leader)
+        own = self._since_sync(joins, exposures, waiter)
+        delay_ns = np.maximum(elapsed.totals[: COMM + 1, number] - own.totals[: COMM + 1], 0)
+        sums = np.append(0, np.cumsum(wait_ns))
+        in_step_ns = sums[leader] - sums[elapsed.begin]
+        earlier_ns = np.maximum(elapsed.totals[WAIT] - in_step_ns, 0)
+        explained_ns = delay_ns.sum(axis=0) + (in_step_ns + earlier_ns)[number]
+        count = np.diff(np.append(first, len(waiter)))
+        return Plan(
+            ranks=self._totals.shape[1],
+            wait_ns=wait_ns,
+            rank_end=joins.rank_end,
+            waiter=waiter,
+            first=first,
+            leader=exposures.rank[leader],
+            delay_ns=delay_ns,
+            explained_ns=np.where(explained_ns > DELAY_FLOOR_NS, explained_ns, 0).astype(float),
+            begin=elapsed.begin,
+            end=leader,
+            earlier_ns=earlier_ns.astype(np.float64),
+            since=elapsed.since,
+            levels=find_levels(
+                np.flatnonzero(in_step_ns > 0),
+                waiter=waiter, first=first, count=count, leader=leader,
+                begin=elapsed.begin, end=leader, rank=exposures.rank,
+            ),
         )  # fmt: skip
 
-    def _walk_forward(
-        self,
-        step: int,
-        matches: Matches,
-        waits: Waits,
-        exposures: Exposures,
-        wait_before: Int64Array,
-        joins: dict[int, Int64Array],
-    ) -> list[_Delay]:
-        """Find, for each instance with a wait, how much longer its leader took than each waiter."""
-        plan = []
-        for instance in causal_order(matches.instance[exposures.row], exposures.rank):
-            members = joins[instance]
-            rank = exposures.rank[members]
-            now_self = self._self_ns[rank] + exposures.self_before_ns[members]
-            now_wait = self._wait_ns[rank] + wait_before[members]
-            group = int(matches.rows.group[matches.first[instance]])
-            leader_row = int(waits.last_row[instance])
-            leader = np.flatnonzero(exposures.row[members] == leader_row)
-            waiting = np.flatnonzero(exposures.wait_ns[members] > 0)
-            last = self._sync.get(group)
-            if len(leader) and len(waiting):
-                plan.append(
-                    self._delay(step, last, rank, now_self, now_wait, int(leader[0]), waiting,
-                                members, exposures)
-                )  # fmt: skip
-            first, size = int(matches.first[instance]), len(members)
-            if size > 1 and matches.complete[instance] and _covers(matches, first, size):
-                self._sync[group] = _Sync(
-                    self_ns=now_self,
-                    wait_ns=now_wait + exposures.wait_ns[members],
-                    step=step,
-                    position={
-                        int(r): int(p)
-                        for r, p in zip(rank, exposures.position_ns[members], strict=True)
-                    },
-                )
-        return plan
+    def _since_sync(self, joins: Joins, exposures: Exposures, chosen: IndexArray) -> _Elapsed:
+        """Return what the chosen exposures' ranks spent since their group's last sync."""
+        totals = _totals(exposures, chosen)
+        before = joins.previous(chosen)
+        here = np.flatnonzero(before >= 0)
+        synced = before[here]
+        totals[:, here] -= _totals(exposures, synced)
+        totals[COMM, here] -= exposures.comm_ns[synced]
+        totals[WAIT, here] -= exposures.wait_ns[synced]
+        begin = joins.rank_first[exposures.rank[chosen]]
+        begin[here] = synced + 1
+        since = np.full(len(chosen), -1, dtype=np.intp)
+        rest = np.flatnonzero(before < 0)
+        entry = self._syncs.find(joins.keys(chosen[rest]))
+        rest, entry = rest[entry >= 0], entry[entry >= 0]
+        totals[:, rest] += self._totals[:, exposures.rank[chosen[rest]]]
+        totals[:, rest] -= self._syncs.totals[:, entry]
+        last_step = self._syncs.step[entry] == self._steps - 1
+        since[rest] = np.where(last_step, self._syncs.next_exposure[entry], -1)
+        return _Elapsed(totals=totals, begin=np.minimum(begin, chosen), since=since)
 
-    def _delay(
-        self,
-        step: int,
-        last: _Sync | None,
-        rank: Int64Array,
-        now_self: Int64Array,
-        now_wait: Int64Array,
-        leader: int,
-        waiting: Int64Array,
-        members: Int64Array,
-        exposures: Exposures,
-    ) -> _Delay:
-        if last is not None and len(last.self_ns) == len(rank):
-            now_self = now_self - last.self_ns
-            now_wait = now_wait - last.wait_ns
-            same_step = last.step == step
-            since = last.position.get(int(rank[leader]), 0) + 1 if same_step else 0
-        else:
-            now_wait = now_wait - self._wait_ns[rank]
-            now_self = now_self - self._self_ns[rank]
-            since = 0
-        longer = np.maximum(now_self[leader] - now_self[waiting], 0)
-        own_wait = max(int(now_wait[leader]), 0)
-        until = int(exposures.position_ns[members[leader]])
-        at = exposures.rank == rank[leader]
-        in_step = at & (exposures.position_ns >= since) & (exposures.position_ns < until)
-        earlier_wait = max(own_wait - int(exposures.wait_ns[in_step].sum()), 0)
-        own_wait = int(exposures.wait_ns[in_step].sum()) + earlier_wait
-        total = longer.sum(axis=1) + own_wait
-        total = np.where(total > DELAY_FLOOR_NS, total, 0).astype(np.float64)
-        return _Delay(
-            leader=int(rank[leader]),
-            waiters=members[waiting],
-            by_phase_ns=longer.astype(np.float64),
-            earlier_wait_ns=np.full(len(waiting), float(earlier_wait)),
-            total_ns=total,
-            since_ns=np.full(len(waiting), since),
-            until_ns=until,
+    def _remember(self, joins: Joins, exposures: Exposures) -> None:
+        """Keep the last sync of every group and pair of this step."""
+        chosen = joins.last()
+        totals = _totals(exposures, chosen)
+        totals += self._totals[:, exposures.rank[chosen]]
+        totals[COMM] += exposures.comm_ns[chosen]
+        totals[WAIT] += exposures.wait_ns[chosen]
+        key = joins.keys(chosen)
+        order = np.argsort(key, kind="stable")
+        newer = Syncs(
+            key=key[order],
+            totals=totals[:, order],
+            step=np.full(len(chosen), self._steps, dtype=np.int64),
+            next_exposure=chosen[order] + 1,
         )
+        self._syncs = self._syncs.update(newer, KEPT_PER_RANK * self._totals.shape[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Delay:
-    """One instance: its leader, its W waiters (indexes of exposures), and the leader's delay."""
+class _Elapsed:
+    """What N ranks spent since a sync.
 
-    leader: int
-    waiters: Int64Array
-    by_phase_ns: FloatArray
-    earlier_wait_ns: FloatArray
-    total_ns: FloatArray
-    since_ns: Int64Array
-    until_ns: int
-
-
-def _joins_by_instance(matches: Matches, exposures: Exposures) -> dict[int, Int64Array]:
-    """Return, per instance, the indexes of its exposures in rank order."""
-    if not len(exposures.row):
-        return {}
-    instance = matches.instance[exposures.row]
-    order = np.lexsort((exposures.rank, instance))
-    found, begin = np.unique(instance[order], return_index=True)
-    parts = np.split(order, begin[1:])
-    return {int(i): part for i, part in zip(found, parts, strict=True)}
-
-
-def causal_order(instance: Int64Array, rank: Int64Array) -> list[int]:
-    """Return the instances so that what any rank joined first comes first (Kahn).
-
-    Clocks of different ranks are never compared. Should records contradict each other, what
-    remains is taken as it comes.
-
-    Args:
-        instance: (E,) instance of each join, ranks together and in time order.
-        rank: (E,) rank of each join.
+    Attributes:
+        totals: (ROWS, N) as in ``Syncs``.
+        begin: (N,) the rank's first exposure in this step since then.
+        since: (N,) its first one in the step before, -1 where the sync was not there.
     """
-    after: dict[int, list[int]] = {}
-    blockers: dict[int, int] = dict.fromkeys(instance.tolist(), 0)
-    for before, then, one, other in zip(
-        instance[:-1].tolist(), instance[1:].tolist(), rank[:-1].tolist(), rank[1:].tolist(),
-        strict=True,
-    ):  # fmt: skip
-        if one == other and before != then:
-            after.setdefault(before, []).append(then)
-            blockers[then] += 1
-    ready = [i for i, count in blockers.items() if not count]
-    order: list[int] = []
-    done: set[int] = set()
-    while len(order) < len(blockers):
-        if not ready:
-            ready = [next(i for i in blockers if i not in done)]
-        current = ready.pop()
-        if current in done:
-            continue
-        done.add(current)
-        order.append(current)
-        for follower in after.get(current, ()):
-            blockers[follower] -= 1
-            if blockers[follower] == 0:
-                ready.append(follower)
-    return order
+
+    totals: Int64Array
+    begin: IndexArray
+    since: IndexArray
 
 
-def _covers(matches: Matches, first: int, size: int) -> bool:
-    """Whether ``size`` joins are all the rows of the instance that begins at ``first``."""
-    at_end = first + size >= len(matches.rows)
-    return bool(
-        matches.instance[first + size - 1] == matches.instance[first]
-        and (at_end or matches.instance[first + size] != matches.instance[first])
-    )
+def _totals(exposures: Exposures, chosen: IndexArray) -> Int64Array:
+    """Return (ROWS, N) what was spent from the step's start to each chosen exposure."""
+    totals = np.zeros((ROWS, len(chosen)), dtype=np.int64)
+    for row, phase in zip(exposures.self_before_ns, exposures.phases.tolist(), strict=True):
+        totals[phase] = row[chosen]
+    totals[COMM] = exposures.comm_before_ns[chosen]
+    totals[WAIT] = exposures.wait_before_ns[chosen]
+    return totals

@@ -50,16 +50,28 @@ class Exposures:
     """The E joins of one step (rows where a rank stopped computing), in time order per rank.
 
     A last arriver that went on without stopping is here too, with nothing exposed, because
-    its self time until then is what the others waited for. ``row`` indexes the rows of
-    ``Matches``; ``self_before_ns`` is (E, 7), self time per phase from the step's start to the
-    join; ``position_ns`` is the join's time since that start.
+    its self time until then is what the others waited for.
+
+    Attributes:
+        row: (E,) row of ``Matches``.
+        rank: (E,) ascending.
+        wait_ns: (E,) the wait at this join.
+        comm_ns: (E,) exposed communication at this join.
+        phases: the P phases that the step knows, ascending.
+        self_before_ns: (P, E) self time per phase from the step's start to the join.
+        comm_before_ns: (E,) exposed communication from there to there.
+        wait_before_ns: (E,) exposed wait from there to there.
+        position_ns: (E,) time from there to there.
     """
 
     row: NDArray[np.intp]
     rank: Int64Array
-    phase: Int64Array
     wait_ns: Int64Array
+    comm_ns: Int64Array
+    phases: Int64Array
     self_before_ns: Int64Array
+    comm_before_ns: Int64Array
+    wait_before_ns: Int64Array
     position_ns: Int64Array
 
 
@@ -90,14 +102,16 @@ def build_step(
 
     stops = waits.exposed_ns > 0
     leads = _leads(matches, waits) & ~stops
-    joined = np.flatnonzero((stops | leads) & (begin[matches.rows.rank] >= 0))
+    joins = (stops | leads) & (begin[matches.rows.rank] >= 0)
+    joined = matches.written[joins[matches.written]]
     from_ns = np.where(stops, waits.exposed_start_ns, matches.rows.start_ns) - behind_ns
     until_ns = matches.rows.end_ns - behind_ns
     # A host that runs ahead has ended its step while its device still waits for this one.
     latest = np.where(behind_ns > 0, until_ns, end[matches.rows.rank])
-    order = np.lexsort((from_ns[joined], matches.rows.rank[joined]))
-    joined = joined[order]
     rank = matches.rows.rank[joined]
+    # As written they are nearly in order already, which makes sorting cheap.
+    order = np.lexsort((from_ns[joined], rank))
+    joined, rank = joined[order], rank[order]
     stop = np.maximum(from_ns[joined], begin[rank])
     resume = np.where(stops[joined], np.minimum(until_ns[joined], latest[joined]), stop)
     inside = (resume > stop) | (leads[joined] & (stop <= end[rank]))
@@ -105,23 +119,21 @@ def build_step(
     exposed = resume - stop
     wait = np.minimum(waits.wait_ns[joined], exposed)
     phase = intervals.phase_at(rank, (stop + resume) // 2)
-
-    exposed_by_phase = np.zeros((len(joined), PHASES), dtype=np.int64)
-    exposed_by_phase[np.arange(len(joined)), phase] = exposed
-    before = np.cumsum(exposed_by_phase, axis=0) - exposed_by_phase
-    if len(joined):
-        first_of_rank = np.searchsorted(rank, rank, side="left")
-        before = before - before[first_of_rank]
-    self_before = np.maximum(intervals.spent_until(rank, stop) - before, 0)
+    first_of_rank = np.searchsorted(rank, np.arange(world_size))
 
     present = begin >= 0
     duration = np.where(present, end - begin, 0)
-    exposed_of = np.bincount(rank, weights=exposed, minlength=world_size).astype(np.int64)
-    wait_of = np.bincount(rank, weights=wait, minlength=world_size).astype(np.int64)
-    phase_exposed = np.zeros((world_size, PHASES), dtype=np.int64)
-    np.add.at(phase_exposed, (rank, phase), exposed)
-    everyone = np.arange(world_size)
-    phase_self = np.maximum(intervals.spent_until(everyone, end) - phase_exposed, 0)
+    exposed_of = _sum_by_rank(exposed, first_of_rank)
+    wait_of = _sum_by_rank(wait, first_of_rank)
+    self_before = intervals.spent_until(rank, stop)
+    at_end = intervals.spent_until(np.arange(world_size), end)
+    phase_self = np.zeros((world_size, PHASES), dtype=np.int64)
+    for number, code in enumerate(intervals.phases.tolist()):
+        exposed_here = np.where(phase == code, exposed, 0)
+        self_before[number] -= _before(exposed_here, rank, first_of_rank)
+        exposed_whole = _sum_by_rank(exposed_here, first_of_rank)
+        phase_self[:, code] = np.maximum(at_end[number] - exposed_whole, 0)
+    np.maximum(self_before, 0, out=self_before)
     self_time = np.maximum(duration - exposed_of, 0)
     absent = ~present
     for array in (self_time, wait_of, phase_self):
@@ -140,12 +152,27 @@ def build_step(
     exposures = Exposures(
         row=joined,
         rank=rank,
-        phase=phase,
         wait_ns=wait,
+        comm_ns=exposed - wait,
+        phases=intervals.phases,
         self_before_ns=self_before,
+        comm_before_ns=_before(exposed - wait, rank, first_of_rank),
+        wait_before_ns=_before(wait, rank, first_of_rank),
         position_ns=stop - begin[rank],
     )
     return row, exposures
+
+
+def _before(values: Int64Array, rank: Int64Array, first_of_rank: NDArray[np.intp]) -> Int64Array:
+    """Return (E,) the sum of the rank's values before each; values are together by rank."""
+    running = np.append(0, np.cumsum(values))
+    return np.asarray(running[:-1] - running[first_of_rank][rank])
+
+
+def _sum_by_rank(values: Int64Array, first_of_rank: NDArray[np.intp]) -> Int64Array:
+    """Return (R,) the sum of each rank's values, which are together by rank."""
+    running = np.append(0, np.cumsum(values))
+    return np.asarray(np.diff(np.append(running[first_of_rank], running[-1])))
 
 
 def _leads(matches: Matches, waits: Waits) -> BoolArray:
@@ -193,10 +220,13 @@ class _Intervals:
         if len(order):
             reached = np.maximum.accumulate(self.stop)
             self.start[1:] = np.maximum(self.start[1:], np.minimum(reached[:-1], self.stop[1:]))
-        spent = np.zeros((len(order) + 1, PHASES), dtype=np.int64)
-        spent[np.arange(len(order)) + 1, self.code] = self.stop - self.start
-        self._spent = np.cumsum(spent, axis=0)
+        length = self.stop - self.start
         self._first = np.searchsorted(self.rank, np.arange(world_size), side="left")
+        self.phases = np.unique(np.append(self.code, int(Phase.HOST)))
+        """(P,) the phases that occur, HOST among them."""
+        self._spent = np.zeros((len(self.phases), len(order) + 1), dtype=np.int64)
+        for number, phase in enumerate(self.phases.tolist()):
+            np.cumsum(np.where(self.code == phase, length, 0), out=self._spent[number, 1:])
 
     def _shift(self, rank: Int64Array, time_ns: Int64Array) -> Int64Array:
         since_begin = np.clip(time_ns - self._begin[rank], 0, self._span)
@@ -217,16 +247,19 @@ class _Intervals:
         return np.where(covered, self.code[index], int(Phase.HOST))
 
     def spent_until(self, rank: Int64Array, time_ns: Int64Array) -> Int64Array:
-        """Return (N, 7) wall time per phase from the step's start to ``time_ns``."""
+        """Return (P, N) wall time per phase from the step's start to ``time_ns``."""
         at = self._shift(rank, time_ns)
-        spent = np.zeros((len(rank), PHASES), dtype=np.int64)
+        spent = np.zeros((len(self.phases), len(rank)), dtype=np.int64)
         if len(self.start):
             index, found = self._last_started(rank, at)
             index = np.where(found, index, 0)
-            partial = np.minimum(at, self.stop[index]) - self.start[index]
-            spent = self._spent[index] - self._spent[self._first[rank].clip(max=len(self.start))]
-            spent[np.arange(len(rank)), self.code[index]] += np.maximum(partial, 0)
-            spent[~found] = 0
-        elapsed = at - rank * (self._span + 1)
-        spent[:, Phase.HOST] += elapsed - spent.sum(axis=1)
+            partial = np.maximum(np.minimum(at, self.stop[index]) - self.start[index], 0)
+            code = self.code[index]
+            for number, phase in enumerate(self.phases.tolist()):
+                total = self._spent[number]
+                since = total[self._first.clip(max=len(self.start))]
+                spent[number] = total[index] - since[rank] + np.where(code == phase, partial, 0)
+            spent[:, ~found] = 0
+        host = int(np.searchsorted(self.phases, int(Phase.HOST)))
+        spent[host] += at - rank * (self._span + 1) - spent.sum(axis=0)
         return spent
