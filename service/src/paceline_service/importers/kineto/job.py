@@ -16,9 +16,10 @@ from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Group, Int64Array, Records
 from paceline_service.importers.answer import Answer
 from paceline_service.importers.faults import HARMLESS, Faults
-from paceline_service.importers.kineto.groups import Paired, Unpaired, pair
+from paceline_service.importers.kineto.groups import Unpaired, pair
+from paceline_service.importers.kineto.order import Paired
 from paceline_service.importers.kineto.rank import RankTimeline
-from paceline_service.importers.kineto.summary import notes_of, trace_facts
+from paceline_service.importers.kineto.summary import notes_of, trace_facts, with_cause
 from paceline_service.importers.kineto.windows import Window, read_windows
 
 
@@ -32,16 +33,17 @@ def analyze_traces(paths: Sequence[Path], faults: Faults) -> Answer:
     job = _Job(world_size, _options(windows))
     for window in windows:
         job.add(window, faults)
-    report = job.analysis
-    report.finish()
-    answer = report.report()
+    job.analysis.finish()
+    answer = job.analysis.report()
     dropped = dict(answer.dropped)
     for reason, count in faults.counts.items():
         if reason not in HARMLESS:
             dropped[reason] = dropped.get(reason, 0) + count
-    notes = [*answer.notes, *notes_of(windows, job.arrivals, job.assumed), *job.notes]
+    told = job.arrivals if answer.verdict != "healthy" else nobody(world_size)
+    notes = [*answer.notes, *notes_of(windows, told, job.assumed), *job.notes]
     answer = replace(
         answer,
+        findings=[with_cause(finding, job.arrivals) for finding in answer.findings],
         complete=answer.complete and not faults.lossy,
         dropped=dropped,
         notes=[*notes, *faults.notes()],
@@ -144,11 +146,12 @@ class _Job:
         for paired in pairs:
             for rank, count in paired.left_out.items():
                 message = (
-                    f"group {paired.key.name!r}: {count} collectives of rank {rank} lie outside "
-                    "the window that all its members recorded"
+                    f"group {paired.key.name!r}: {count} collectives of rank {rank} have no "
+                    "counterpart on every other member"
                 )
-                faults.add("outside_window", window[rank].trace.path, None, message, rank=rank,
-                           count=count)  # fmt: skip
+                faults.add(
+                    "unpaired", window[rank].trace.path, None, message, rank=rank, count=count
+                )
             if paired.note and paired.note not in self.notes:
                 self.notes.append(f"group {paired.key.name!r}: {paired.note}")
 

@@ -6,8 +6,9 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import cast
 
 import msgspec
 
@@ -57,7 +58,7 @@ class TraceFile:
             InputError: the file cannot be opened.
         """
         with open_binary(self.path) as file:
-            self._file: BinaryIO = file
+            self._file = cast(BufferedReader, file)
             self._fill()
             if self._buffer.startswith((b"\xff\xfe", b"\xfe\xff")):
                 self._fault("encoding", "UTF-16; a trace is UTF-8: convert it")
@@ -203,13 +204,17 @@ class TraceFile:
         """Read on; False at the end of the file, or where it cannot be read on."""
         if self._ended:
             return False
+        # A long value is read in doubling pieces: it is looked through again after each.
+        wanted = max(PIECE_BYTES, len(self._buffer) - self._at)
+        more = bytearray()
         try:
-            # A long value is read in doubling pieces: it is looked through again after each.
-            more = self._file.read(max(PIECE_BYTES, len(self._buffer) - self._at))
+            # Bit by bit, so that what comes before a damaged place is not lost with it.
+            while len(more) < wanted and (bit := self._file.read1(wanted - len(more))):
+                more += bit
         except (EOFError, OSError, zlib.error) as error:
             why = "corrupt" if isinstance(error, gzip.BadGzipFile | zlib.error) else "truncated"
             self._fault("truncated_file", f"the gzip file is {why}; what is before is used")
-            self.whole, more = False, b""
+            self.whole = False
         self._read_bytes += len(more)
         if self._read_bytes > max(_ALWAYS_UNPACKED_BYTES, MAX_UNPACKED_RATIO * self._packed_bytes):
             self._fault(
@@ -217,8 +222,8 @@ class TraceFile:
                 f"it unpacks to more than {MAX_UNPACKED_RATIO} times its size, which no trace "
                 "does; what is before is used",
             )
-            self.whole, more = False, b""
-        self._ended = not more
+            self.whole, more = False, bytearray()
+        self._ended = len(more) < wanted
         self._buffer = self._buffer[self._at :] + more
         self._at = 0
         return bool(more)

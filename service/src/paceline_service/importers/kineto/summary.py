@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from paceline_service.analysis.arrivals import HOST_LATE_NS, LastArrivals
+from paceline_service.analysis.report import Finding
 from paceline_service.importers.kineto.windows import Window
 
 _SHOWN = 8
@@ -56,6 +58,25 @@ def cause_of(arrivals: LastArrivals, rank: int) -> str:
     if 2 * late > arrivals.last[rank]:
         return "host"
     return "compute" if 2 * busy > arrivals.last[rank] else "unknown"
+
+
+def with_cause(finding: Finding, arrivals: LastArrivals) -> Finding:
+    """Return a finding about a slow rank with the cause that its launches tell, if it has none."""
+    causes = {cause_of(arrivals, rank) for rank in finding.ranks}
+    if finding.kind != "straggler" or finding.cause != "unknown" or len(causes) != 1:
+        return finding
+    cause = causes.pop()
+    if cause == "unknown":
+        return finding
+    sentences = []
+    for rank in finding.ranks:
+        late, busy = int(arrivals.host_late[rank]), int(arrivals.gpu_busy[rank])
+        sentences.append(
+            f"of the {int(arrivals.last[rank])} collectives at which rank {rank} arrived last its "
+            f"kernel began within {HOST_LATE_NS // 1000} us of its launch at {late}, and later, "
+            f"behind other work of its GPU, at {busy}"
+        )
+    return replace(finding, cause=cause, evidence=[*finding.evidence, *sentences])
 
 
 def notes_of(windows: Sequence[Window], arrivals: LastArrivals, assumed: bool) -> list[str]:

@@ -56,7 +56,8 @@ def _read(paths: Sequence[Path], faults: Faults) -> Iterable[RankTimeline]:
         if not trace.events:
             faults.add("unusable_file", path, None, "a trace without usable events; left out")
             continue
-        same = seen.setdefault(trace.identity or str(path), path)
+        extent = f"{trace.rank} {trace.first_ns} {trace.last_ns} {trace.events}"
+        same = seen.setdefault(trace.identity or extent, path)
         if same != path:
             faults.add("skipped_file", path, None, f"left out: the same trace as {same.name}")
             continue
