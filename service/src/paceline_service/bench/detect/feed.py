@@ -8,7 +8,7 @@ from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.records import COLUMNS, Group, Records
 from paceline_service.analysis.timeline import StepRow
 from paceline_service.bench.detect.simulate.job import Simulation
-from paceline_service.bench.detect.simulate.spec import Chunk
+from paceline_service.bench.detect.simulate.spec import Chunk, Sample
 
 
 def node_name(number: int) -> str:
@@ -45,10 +45,11 @@ class Feed:
             self._declared += 1
         for rank in chunk.left:
             self.analysis.rank_ended(rank, "closed")
-        add_telemetry = getattr(self.analysis, "add_telemetry", None)
-        if add_telemetry is not None:
-            for sample in chunk.samples:
-                add_telemetry(sample.rank, [sample])
+        samples: dict[int, list[Sample]] = {}
+        for sample in chunk.samples:
+            samples.setdefault(sample.rank, []).append(sample)
+        for rank, own in samples.items():
+            self.analysis.add_telemetry(rank, own)
         of_row = chunk.columns["rank"]
         begin = np.flatnonzero(np.append(True, np.diff(of_row) != 0))[: len(of_row)]
         for start, end in zip(begin, np.append(begin[1:], len(of_row)), strict=True):

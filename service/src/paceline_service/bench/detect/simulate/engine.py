@@ -145,7 +145,7 @@ class Engine:
             np.full(members.shape, seq), start=arrival, end=release, join=join,
             payload_bytes=payload, flags=flags,
         )  # fmt: skip
-        return release
+        return np.asarray(release)
 
     def wait(self, dimension: str, release: FloatArray) -> None:
         """Let the members of every group stand still until ``release``, (G, S)."""
