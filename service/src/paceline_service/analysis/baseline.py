@@ -20,6 +20,8 @@ precision of a mean where jitter is normal, and spikes do not move it."""
 FAULT_IN_LEARNING = 0.2
 """A fault that begins while learning looks like jitter that lasts: a correlation that jumps by
 more than its own error (0.1 at 30 steps of 4 ranks) is not believed."""
+GROWTH = 1.15
+"""How often is learned: what is known then lacks a third of the steps at most."""
 MOVED = 2.5
 """Standard errors between two epochs beyond which a rank keeps its older offset: one healthy rank
 in 160 then learns an epoch later, and a fault that is too weak to be named yet is not learned."""
@@ -53,27 +55,23 @@ class Baseline:
 
 
 class Learner:
-    """Learns in epochs: the first ``learning_steps``, then 2, 4, ... times as many.
+    """Learns in epochs that each end when ``GROWTH`` times as many steps were seen.
 
-    After each epoch the offsets are those of all steps so far, for ranks that were calm; after
-    the last they are frozen. State is (R,) but for the first epoch.
+    After each epoch the offsets are those of all steps up to the epoch *before*: what the newest
+    one shows is learned only when it is clear that it was no fault. After ``learning_steps <<
+    relearnings`` steps they are frozen. State is (R,) but for the first epoch.
     """
 
     def __init__(self, world_size: int, learning_steps: int, relearnings: int) -> None:
         self._size = world_size
-        self._first = learning_steps
         self._next = learning_steps
         self._until = learning_steps << relearnings
         self._steps = 0
         self._rows: list[FloatArray] = []
         self._location = np.zeros((2, world_size))
-        self._learned = np.zeros(world_size)
-        self._squares = np.zeros(world_size)
-        self._squared = np.zeros(world_size)
-        self._sum = np.zeros((2, world_size))
-        self._count = np.zeros(world_size)
-        self._lagged = np.zeros((2, world_size))
-        self._lags = np.zeros((2, world_size))
+        self._known = _Sums(world_size)
+        self._pending = _Sums(world_size)
+        self._newest = _Sums(world_size)
         self._before = np.full(world_size, np.nan)
         self.baseline: Baseline | None = None
 
@@ -99,36 +97,36 @@ class Learner:
     def learn(self, calm: BoolArray) -> Baseline:
         """End an epoch: take over what was learned of the ranks that are ``calm``, (R,)."""
         if self.baseline is None:
-            calm = np.ones(self._size, dtype=np.bool_)
             self._begin()
-        fresh = calm & (self._count > 0) & ~self._moved()
-        known, more = self._learned[fresh], self._count[fresh]
-        self._location[:, fresh] += self._sum[:, fresh] / (known + more)
-        self._learned[fresh] += more
-        self._squares[fresh] += self._squared[fresh]
-        self._lagged[:, fresh] += self._lags[:, fresh]
+            self._known.take(self._newest, np.ones(self._size, dtype=np.bool_))
+            self._recentre(self._known)
+        else:
+            taken = calm & ~self._moved()
+            self._known.take(self._pending, taken)
+            self._pending.take(self._newest, np.ones(self._size, dtype=np.bool_))
+            self._recentre(self._known)
         self.baseline = self._baseline()
-        for sums in (self._sum, self._count, self._squared, self._lags):
-            sums[:] = 0.0
-        self._next *= 2
+        self._next = min(max(self._next + 1, round(self._next * GROWTH)), self._until)
         return self.baseline
 
+    def adopt(self, ranks: BoolArray, steps: int) -> None:
+        """Take ``ranks``, whose scores came to be 0 on average, as learned from ``steps``."""
+        self._known.count[ranks] = steps
+        if self.baseline is not None:
+            self.baseline = self._baseline()
+
     def _moved(self) -> BoolArray:
-        """Return which ranks changed in this epoch beyond chance: nothing to learn from."""
+        """Return which ranks changed since what is known, beyond chance: nothing to learn from."""
         before = self.baseline
         if before is None:
             return np.zeros(self._size, dtype=np.bool_)
         rho = before.autocorrelation
-        count, known = np.maximum(self._count, 1), np.maximum(self._learned, 1)
+        recent = self._pending.count + self._newest.count
+        away = (self._pending.total[0] + self._newest.total[0]) / np.maximum(recent, 1)
         error = before.jitter * before.scale * np.sqrt((1 + rho) / (1 - rho))
-        limit = MOVED * error * np.sqrt(1 / count + 1 / known)
-        return np.asarray((self._learned > 0) & (np.abs(self._sum[0]) / count > limit))
-
-    def adopt(self, ranks: BoolArray, steps: int) -> None:
-        """Take ``ranks``, whose scores came to be 0 on average, as learned from ``steps``."""
-        self._learned[ranks] = steps
-        if self.baseline is not None:
-            self.baseline = self._baseline()
+        known = np.maximum(self._known.count, 1)
+        limit = MOVED * error * np.sqrt(1 / np.maximum(recent, 1) + 1 / known)
+        return np.asarray((self._known.count > 0) & (np.abs(away) > limit))
 
     def _begin(self) -> None:
         rows = np.stack(self._rows)
@@ -136,64 +134,108 @@ class Learner:
         self._location = np.stack([median_by_rank(rows[:, 0]), median_by_rank(rows[:, 1])])
         residual = rows[:, 0] - self._location[0]
         flat = residual[~np.isnan(residual)]
-        limit = np.full(self._size, CLIP * spread(flat) if len(flat) else 0.0)
+        limit = np.full(self._size, CLIP * spread(flat))
         limit[limit == 0] = np.inf
         for row in rows:
             self._accumulate(row, limit)
 
     def _accumulate(self, both: FloatArray, limit: FloatArray) -> None:
         deviation = np.clip(both - self._location, -limit, limit)
-        known = ~np.isnan(deviation[0])
-        self._count += known
         lagged = deviation[0] * self._before
-        pairs = ~np.isnan(lagged)
         self._before = deviation[0].copy()
+        known = ~np.isnan(deviation[0])
         if not known.all():
             deviation[:, ~known] = 0.0
-        self._sum += deviation
-        square = deviation[0] ** 2
-        self._squared += square
-        self._lags[0] += np.where(pairs, lagged, 0.0)
-        self._lags[1] += square * pairs
+        pairs = ~np.isnan(lagged)
+        if not pairs.all():
+            lagged[~pairs] = 0.0
+        newest, square = self._newest, deviation**2
+        newest.count += known
+        newest.total += deviation
+        newest.squares += square
+        newest.lags[0] += lagged
+        newest.lags[1] += square[0] * pairs
+
+    def _recentre(self, known: _Sums) -> None:
+        """Move the locations to the mean of all that is known, and every sum with them."""
+        shift = known.total / np.maximum(known.count, 1)
+        self._location += shift
+        for sums in (self._known, self._pending, self._newest):
+            sums.total -= sums.count * shift
 
     def _baseline(self) -> Baseline:
-        steps = np.maximum(self._learned, 1.0)
-        total = float(self._learned.sum())
+        known = self._known
+        seen = known.count > 0
+        steps = np.maximum(known.count, 1.0)
+        total = float(known.count.sum())
         # A location was taken from each rank's values: that many degrees of freedom less.
-        free = max(total - float(np.count_nonzero(self._learned)), 1.0)
-        jitter = float(np.sqrt(self._squares.sum() / free)) if total else 0.0
+        free = max(total - float(np.count_nonzero(seen)), 1.0)
+        jitter, measured = np.sqrt(known.squares.sum(axis=1) / free) if total else np.zeros(2)
         rho = self._autocorrelation(total)
         before = self.baseline
         if before and rho > before.autocorrelation + FAULT_IN_LEARNING:
             rho = before.autocorrelation
-        variance = (self._squares + SCALE_STEPS * jitter**2) / (self._learned + SCALE_STEPS)
-        scale = np.sqrt(variance) / jitter if jitter > 0 else np.ones(self._size)
+        # Scores, not differences from the common median: a rank that often is the median itself
+        # would seem calm.
+        variance = (known.squares[1] + SCALE_STEPS * measured**2) / (known.count + SCALE_STEPS)
+        scale = np.sqrt(variance) / measured if measured > 0 else np.ones(self._size)
         error = jitter * scale * np.sqrt((1 + rho) / (1 - rho) / steps)
-        seen = self._learned > 0
-        typical = spread(self._location[0][seen]) if seen.any() else 0.0
-        usual_error = float(np.median(error[seen])) if seen.any() else 0.0
-        healthy = max(HEALTHY_SPREAD**2, typical**2 - usual_error**2)
-        kept = healthy / (healthy + error**2)
+        healthy = healthy_variance(self._location[0][seen], error[seen])
+        kept = healthy / (healthy + error**2 + 1e-30)
         doubt = kept / steps
         doubt[~seen] = 1.0
         return Baseline(
-            jitter=jitter,
+            jitter=float(jitter),
             autocorrelation=rho,
             offset=self._location[0] * kept,
             score_offset=self._location[1] * kept,
             scale=scale,
-            steps=self._learned.copy(),
+            steps=known.count.copy(),
             doubt=doubt,
         )
 
     def _autocorrelation(self, total: float) -> float:
-        lagged, squares = self._lagged.sum(axis=1)
+        lagged, squares = self._known.lags.sum(axis=1)
         if total < 8 or squares <= 0:
             return 0.0
         rho = float(lagged / squares)
         # Residuals about a mean of the same n steps lean towards -1/n (Marriott and Pope 1954).
-        span = total / max(int(np.count_nonzero(self._learned)), 1)
+        span = total / max(int(np.count_nonzero(self._known.count)), 1)
         return float(np.clip(rho + (1 + 3 * rho) / span, 0.0, MAX_AUTOCORRELATION))
+
+
+class _Sums:
+    """Sums of clipped deviations of R ranks over some steps."""
+
+    def __init__(self, world_size: int) -> None:
+        self.count = np.zeros(world_size)
+        self.total = np.zeros((2, world_size))
+        self.squares = np.zeros((2, world_size))
+        self.lags = np.zeros((2, world_size))
+
+    def take(self, other: _Sums, ranks: BoolArray) -> None:
+        """Move what ``other`` has of ``ranks`` here."""
+        for name in ("count", "total", "squares", "lags"):
+            mine, its = getattr(self, name), getattr(other, name)
+            mine[..., ranks] += its[..., ranks]
+            its[..., ranks] = 0.0
+
+
+def healthy_variance(locations: FloatArray, errors: FloatArray) -> float:
+    """Return the variance by which ranks may persistently differ, log units squared.
+
+    What the locations show beyond their errors, but at least ``HEALTHY_SPREAD``; unless there
+    are ranks enough to show that they differ by less: then the upper limit of what they show.
+    """
+    count = len(locations)
+    if count < 2:
+        return HEALTHY_SPREAD**2
+    limit = 4 * spread(locations)
+    tame = np.clip(locations - np.median(locations), -limit, limit)
+    shown, by_chance = float(np.mean(tame**2)), float(np.median(errors)) ** 2
+    usual = max(HEALTHY_SPREAD**2, shown - by_chance)
+    most = shown * (1 + 2 * np.sqrt(2 / (count - 1))) - by_chance
+    return float(np.clip(most, 0.01 * by_chance, usual))
 
 
 def median_error(jitter: float, count: int, autocorrelation: float) -> float:

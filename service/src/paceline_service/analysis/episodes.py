@@ -148,7 +148,7 @@ class EpisodeTracker:
         self._by_past.see(residual, plan, busy, learning=not self._learner.done)
 
     def _learn(self, common: FloatArray, scores: FloatArray) -> None:
-        """Learn the offsets after 30, 60, 120 ... steps, of ranks that nothing is held against."""
+        """Learn the offsets anew at times, of ranks that nothing is held against."""
         if self._learner.done:
             return
         if len(self._open):

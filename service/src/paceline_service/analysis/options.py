@@ -18,7 +18,7 @@ class Options:
     learning_steps: int = 30
     """Steps from which each rank's healthy offset is learned first."""
     relearnings: int = 6
-    """How often the steps learned from are doubled; afterwards the offsets are frozen, because
+    """How often the steps learned from may double until the offsets are frozen, because
     offsets that kept learning would absorb a creeping fault."""
     material_ratio: float = 0.005
     """A finding must cost the job at least this share of its time (DETECTION section 4)."""

@@ -90,7 +90,7 @@ class OwnHistory:
         self.detector.bet(members, self._table[(low + high) // 2] * factors)
 
     def learn(self, doubt: FloatArray, steps: FloatArray, needed: float) -> None:
-        """End an epoch: place what follows among the residuals of this one.
+        """End an epoch: place what follows among the residuals so far.
 
         Args:
             doubt: (R,) variance of each offset's error over that of the jitter.
@@ -98,14 +98,14 @@ class OwnHistory:
             needed: logarithm of the evidence that raises an alarm.
         """
         if self._held >= LEAST_VALUES:
-            past = np.sort(np.concatenate(self._past)[:TABLE_VALUES])
+            self._past = [np.concatenate(self._past)[-TABLE_VALUES:]]
+            self._held = len(self._past[0])
+            past = np.sort(self._past[0])
             self._values = len(past)
             places = min(len(past), MOST_PLACES)
             at = np.arange(1, places) * len(past) // places
             self._edges = past[at]
             self._table = weight_table(places)
-        self._past.clear()
-        self._held = 0
         if self._values:
             self._doubt = (doubt, steps, needed)
             self._factor()
@@ -145,6 +145,7 @@ class OwnHistory:
         self._present *= np.where(mean > 0, factor, 1.0)
 
     def _remember(self, own: FloatArray) -> None:
-        if self._held < TABLE_VALUES:
-            self._past.append(own[: TABLE_VALUES - self._held].astype(np.float32))
-            self._held += len(self._past[-1])
+        self._past.append(own[:TABLE_VALUES])
+        self._held += len(self._past[-1])
+        while self._held - len(self._past[0]) >= TABLE_VALUES:
+            self._held -= len(self._past.pop(0))
