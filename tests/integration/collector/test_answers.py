@@ -56,6 +56,15 @@ def test_detail_lists_attempts_groups_and_nodes(told: CollectorProcess) -> None:
     assert detail["nodes"] == {str(rank): "node-a" for rank in range(4)}
 
 
+def test_leaving_out_the_slow_rank_gives_back_what_it_costs(told: CollectorProcess) -> None:
+    answer = told.client().get_json("/v1/jobs/train/what-if", without="rank:2")
+    assert (answer["ranks"], answer["steps"]) == ("2", 155)
+    assert answer["recoverable_ratio"] > 0.05
+    assert answer["candidates"][0]["recoverable_ns"] >= answer["recoverable_ns"] > 0
+    with pytest.raises(ProblemError, match="ranks 0 to 3"):
+        told.client().get_json("/v1/jobs/train/what-if", without="rank:7")
+
+
 def test_ranks_tell_their_totals_and_how_they_ended(told: CollectorProcess) -> None:
     ranks = told.client().get_json("/v1/jobs/train/ranks")["ranks"]
     assert [row["rank"] for row in ranks] == [0, 1, 2, 3]

@@ -22,6 +22,7 @@ from paceline_service.jobs.events import job_events
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.service import DEFAULT_STEPS, MAX_STEPS, JobService
 from paceline_service.jobs.steps import columns
+from paceline_service.jobs.what_if import what_if
 
 JobName = Annotated[str, Path(description="Job name.")]
 Attempt = Annotated[
@@ -29,6 +30,10 @@ Attempt = Annotated[
 ]
 Ranks = Annotated[
     str | None, Query(max_length=65536, description="Rank list, for example 0,5-7; default: all.")
+]
+Without = Annotated[
+    list[str] | None,
+    Query(description="`rank:3`, `rank:0-3` or `node:NAME`; may be given several times."),
 ]
 MAX_STEP = 2**62
 _GZIP = re.compile(r"(^|,)\s*(gzip|\*)\s*(;\s*q\s*=\s*(1|0\.\d*[1-9]\d*)[0.]*)?\s*(,|$)")
@@ -75,6 +80,15 @@ def jobs_router(
         await guard.require_job(request, "read", job)
         snapshot = await service.snapshot(await service.resolve(job, attempt))
         return JsonResponse(snapshot.report_json)
+
+    @router.get("/{job}/what-if", response_model=schemas.WhatIf)
+    async def job_what_if(
+        request: Request, job: JobName, attempt: Attempt = None, without: Without = None
+    ) -> Response:
+        """Return what the job would have gained without some ranks or nodes."""
+        await guard.require_job(request, "read", job)
+        snapshot = await service.snapshot(await service.resolve(job, attempt))
+        return JsonResponse(what_if(snapshot, without or []))
 
     @router.get("/{job}/steps", response_model=schemas.Steps)
     async def job_steps(

@@ -195,6 +195,7 @@ class LiveAttempt:
                 buckets=tuple(self._buckets), count=self._count, sum_ns=self._sum_ns
             ),
             recent=self.recent,
+            drain=self._analysis.drain(),
         )
         self._published = snapshot
         steps, self._new_steps = tuple(self._new_steps), []

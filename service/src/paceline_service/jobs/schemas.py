@@ -107,7 +107,37 @@ class Report(BaseModel):
     wasted_gpu_s: float | None
     findings: list[dict[str, Any]]
     data: dict[str, Any]
+    what_if: dict[str, Any] | None = None
     ranks: list[dict[str, Any]]
+
+
+class WhatIfCandidate(BaseModel):
+    """A single rank or node, and what leaving it out alone would have given back."""
+
+    without: str
+    recoverable_ns: int
+    recoverable_ratio: float
+
+
+class WhatIf(BaseModel):
+    """What a job would have gained without some ranks (docs/math/whatif.md)."""
+
+    job: str
+    attempt: int
+    without: list[str]
+    ranks: str
+    """All ranks that are left out, as a rank list."""
+    steps: int
+    first_step: int | None
+    last_step: int | None
+    duration_ns: int
+    recoverable_ns: int
+    recoverable_ratio: float | None
+    at_least: bool
+    """More may be recoverable: of some step all ranks that were kept are left out."""
+    replay: dict[str, Any] | None
+    """The block ``what_if`` of the report."""
+    candidates: list[WhatIfCandidate]
 
 
 class Steps(BaseModel):

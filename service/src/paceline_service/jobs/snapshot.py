@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from paceline_service.analysis.whatif_drain import Drain
 from paceline_service.jobs.steps import RecentSteps, Step
 from paceline_service.store.frames import AttemptRef
 
@@ -44,6 +45,7 @@ class Snapshot:
     """The newest frame that is taken into account; 0 when an earlier one came too late to be."""
     step_totals: StepTotals = field(default_factory=StepTotals)
     recent: RecentSteps | None = None
+    drain: Drain | None = None
 
     @property
     def verdict(self) -> str:
@@ -89,6 +91,7 @@ def pack_state(snapshot: Snapshot) -> bytes:
         "last_seen_wall_ns": snapshot.last_seen_wall_ns,
         "last_step": snapshot.last_step,
         "ranks_seen": snapshot.ranks_seen,
+        "drain": _drain_state(snapshot.drain),
     }
     return zlib.compress(msgspec.json.encode(state), 6)
 
@@ -96,9 +99,30 @@ def pack_state(snapshot: Snapshot) -> bytes:
 def unpack_state(attempt: AttemptRef, blob: bytes, frame_id: int) -> Snapshot:
     """Return the snapshot that was kept; its recent steps are in the store."""
     state = msgspec.json.decode(zlib.decompress(blob))
+    drain = state.pop("drain", None)  # absent from what earlier versions kept
     return Snapshot(
         attempt=attempt,
         report_json=msgspec.json.encode(state["report"]),
         frame_id=frame_id,
+        drain=_drain_of(drain) if drain else None,
         **state,
     )
+
+
+def _drain_state(drain: Drain | None) -> Json | None:
+    """Return what is kept of it: sums, and not the single steps, which are only in memory."""
+    if drain is None:
+        return None
+    return {
+        "steps": drain.steps,
+        "first_step": drain.first_step,
+        "last_step": drain.last_step,
+        "duration_ns": drain.duration_ns,
+        "ranks": {str(rank): ns for rank, ns in drain.ranks.items()},
+        "nodes": dict(drain.nodes),
+    }
+
+
+def _drain_of(state: Json) -> Drain:
+    ranks = {int(rank): ns for rank, ns in state.pop("ranks").items()}
+    return Drain(ranks=ranks, **state)
