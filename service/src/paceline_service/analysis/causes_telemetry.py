@@ -55,9 +55,13 @@ _DAMAGE = {
 """Counters of errors: each increase is an event."""
 _STATES = {names.GPU_LOST, names.REMAP_PENDING, names.REMAP_FAILURE}
 """0 or 1: an event while it is 1."""
-NODE_COLUMNS = [
-    COLUMN[name] for name in (*_GAUGES, *_RATES) if names.CATALOGUE[name].scope is names.Scope.NODE
-]
+NODE_COLUMNS = np.array(
+    [
+        COLUMN[name]
+        for name in (*_GAUGES, *_RATES)
+        if names.CATALOGUE[name].scope is names.Scope.NODE
+    ]
+)
 _FACTS = [COLUMN[name] for name in _GAUGES if names.kind_of(name) is names.Kind.FACT]
 _BITS = {2: "sw_power", 3: "hw_slowdown", 5: "sw_thermal", 6: "hw_thermal", 7: "hw_brake"}
 """Of NVML's mask, for logs that carry the number."""

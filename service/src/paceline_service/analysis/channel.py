@@ -57,6 +57,8 @@ class JobFacts:
     """Median duration of the recent steps, s; 0 until one was seen."""
     judged_steps: int
     """Steps after the settling ones."""
+    slow_ranks: tuple[int, ...] = ()
+    """Ranks that were found slow for good, now or earlier; the verdict fills them in."""
 
 
 class Channel(Protocol):

@@ -19,11 +19,15 @@ from paceline_service.analysis.blame import BlameLedger
 from paceline_service.analysis.causes_telemetry import SampleLike
 from paceline_service.analysis.causes_watch import CauseWatch
 from paceline_service.analysis.channel import Channel, JobFacts, JudgedStep
+from paceline_service.analysis.clocks import ClockOffsets, ClockWatch
+from paceline_service.analysis.desync import Desync
 from paceline_service.analysis.device import behind_host_ns, launch_lag_ns, one_timeline
 from paceline_service.analysis.episode import make_note
 from paceline_service.analysis.episodes import EpisodeTracker
 from paceline_service.analysis.groups import Members
+from paceline_service.analysis.imbalance import Imbalance
 from paceline_service.analysis.matching import match
+from paceline_service.analysis.network import NetworkWatch
 from paceline_service.analysis.noise import ReleaseNoise
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
@@ -32,9 +36,11 @@ from paceline_service.analysis.records import Group, Records
 from paceline_service.analysis.report import Report
 from paceline_service.analysis.sampling import is_left_out, row_of_times
 from paceline_service.analysis.stages_watch import StageWatch
+from paceline_service.analysis.standstill_watch import Standstill
 from paceline_service.analysis.table import Table
 from paceline_service.analysis.timeline import StepRow, build_step
 from paceline_service.analysis.totals import Totals
+from paceline_service.analysis.uniform import UniformSlowdown
 from paceline_service.analysis.verdict import judge
 from paceline_service.analysis.waits import measure_waits
 from paceline_service.analysis.whatif_drain import Drain, DrainWatch
@@ -84,7 +90,17 @@ class JobAnalysis:
         self._watch = CauseWatch(world_size)
         self._stages = StageWatch(world_size, self.options)
         self._drain = DrainWatch(world_size, self.options, self._node_of_rank)
-        self._channels: list[Channel] = [self._stages]
+        self._clocks = ClockWatch(world_size)
+        self._network = NetworkWatch(world_size, self.options, self.groups, self._node_of_rank)
+        self._standstill = Standstill(world_size, self._pool)
+        self._channels: list[Channel] = [
+            self._standstill,
+            Desync(),
+            self._stages,
+            self._network,
+            Imbalance(world_size),
+            UniformSlowdown(world_size, self.options, self._watch),
+        ]
 
     def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
         """Say where a rank runs; ranks of one ``clock_domain`` share a clock.
@@ -137,6 +153,8 @@ class JobAnalysis:
         self._ended.pop(records.rank, None)
         self._pool.resume(records.rank)
         self._pool.add(records)
+        self._standstill.resumed(records.rank)
+        self._standstill.wrote(records)
 
     def add_telemetry(self, rank: int, samples: Iterable[SampleLike]) -> None:
         """Take samples of GPU, process and host of one rank, in the order they were sent.
@@ -152,6 +170,7 @@ class JobAnalysis:
         self._check_rank(rank)
         self._ended[rank] = how
         self._pool.end(rank)
+        self._standstill.ended(rank, how)
 
     def note_dropped(self, rank: int, dropped: Mapping[str, int]) -> None:
         """Take the counts of what was lost on ``rank`` so far, by reason."""
@@ -161,6 +180,19 @@ class JobAnalysis:
     def advance(self) -> list[StepRow]:
         """Analyse the steps that have become complete, and return them in order."""
         return [self._judge_step(step, table) for step, table in self._pool.complete()]
+
+    @property
+    def standstill(self) -> Standstill:
+        """Takes what ranks wait in, beside their records."""
+        return self._standstill
+
+    def log_ends(self, *, ages_known: bool) -> None:
+        """The log ends here, before ``finish``: what is pending in it stays pending.
+
+        Args:
+            ages_known: see ``Standstill.log_ends``.
+        """
+        self._standstill.log_ends(self._clock_of_rank, ages_known=ages_known)
 
     def finish(self) -> list[StepRow]:
         """Analyse what is left: no more records will come."""
@@ -199,6 +231,10 @@ class JobAnalysis:
         """Waits that nobody's delay explains; with the blamed waits they are all waits."""
         return self._totals.unattributed_ns
 
+    def clock_offsets(self) -> ClockOffsets:
+        """Return how far the ranks' clocks are apart; for drawing timelines only."""
+        return self._clocks.offsets(self._clock_of_rank)
+
     def _judge_step(self, step: int, table: Table) -> StepRow:
         if is_left_out(table):
             self._totals.left_out += 1
@@ -215,6 +251,7 @@ class JobAnalysis:
         blame = self._ledger.charge(row, matches, waits, exposures)
         lag_ns = launch_lag_ns(table, self.world_size)
         self._noise.learn(matches)
+        self._clocks.see(matches)
         self._peers.learn(matches, members)
         self._totals.add(row, table, matches, blame)
         note = make_note(row, blame.blamed_ns, blame.last_count, lag_ns, on_device)

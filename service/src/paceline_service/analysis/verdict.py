@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -25,6 +26,7 @@ from paceline_service.analysis.findings import (
 )
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
+from paceline_service.analysis.reconcile import reconcile
 from paceline_service.analysis.records import BoolArray
 from paceline_service.analysis.report import Finding, Report
 from paceline_service.analysis.totals import Totals
@@ -52,10 +54,12 @@ def judge(
     )
     notes += immaterial
     findings = merge_by_node(findings, _ranks_of_node(nodes), alone)
+    facts = replace(facts, slow_ranks=tuple(sorted(alone)))
     for channel in channels:
         findings += channel.findings(facts)
         notes += channel.notes(facts)
-    findings.sort(key=lambda finding: -(finding.wasted_gpu_s or 0.0))
+    findings, reconciled = reconcile(findings)
+    notes += reconciled
     lost = dict(dropped)
     for reason, count in (
         ("duplicate", totals.duplicates),
