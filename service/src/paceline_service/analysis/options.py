@@ -33,3 +33,8 @@ class Options:
     """Rows that are held (1 GB) before nobody is waited for any longer."""
     history_values: int = 4_000_000
     """Scores that are kept for onset and evidence, over all ranks (float32)."""
+    hang_floor_s: float = 30.0
+    """No wait that is shorter is called a hang, however short the steps are: a collector names
+    within a minute what an operator would see after several."""
+    hang_startup_s: float = 600.0
+    """The same before the first step is over: compilation and the first batch take minutes."""

@@ -85,6 +85,11 @@ class StepPool:
         """Expect records from ``rank`` again."""
         self._ended[rank] = False
 
+    def remaining(self) -> Table:
+        """Return the rows of all steps that were not handed out yet, by rank."""
+        self._sort_in()
+        return _table([part for slices in self._held.values() for part in slices])
+
     def dropped(self) -> Counter[str]:
         """Return how many records were let go, by reason."""
         self._sort_in()
@@ -194,6 +199,8 @@ class StepPool:
 
 def _table(slices: list[_Slice]) -> Table:
     slices.sort(key=lambda part: part.records.rank)
+    if not slices:
+        return Table(**{name: np.zeros(0, dtype=np.int64) for name in ("rank", *COLUMNS)})
     return Table(
         rank=np.repeat(
             np.array([part.records.rank for part in slices], dtype=np.int64),

@@ -20,7 +20,7 @@ from paceline.event_log import (
     parse_line,
 )
 from paceline.telemetry import clean
-from paceline.vocabulary import P2P_OPS, RecordKind
+from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 from paceline_service.importers.faults import Faults, place
 from paceline_service.importers.lines import read_objects
 from paceline_service.importers.log import EventLog
@@ -252,9 +252,13 @@ def _foreign(row: tuple[int, ...]) -> tuple[int, ...]:
     """
     start_ns, end_ns, join_ns, issue_ns = (t + 1 if t else 0 for t in row[_START:_FLAGS])
     start_ns = row[_START] + 1
-    if row[0] == RecordKind.COLLECTIVE and not (join_ns or row[_FLAGS]):
-        join_ns = start_ns
-    return (*row[:_START], start_ns, end_ns, join_ns, issue_ns, row[_FLAGS])
+    flags = row[_FLAGS]
+    if row[0] == RecordKind.COLLECTIVE:
+        if not (join_ns or flags):
+            join_ns = start_ns
+        if not end_ns:
+            flags |= Flag.NOT_WAITED  # it was pending when the log ended
+    return (*row[:_START], start_ns, end_ns, join_ns, issue_ns, int(flags))
 
 
 def _rank_of(value: object) -> int | None:
