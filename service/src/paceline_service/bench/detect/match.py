@@ -46,7 +46,8 @@ def match(scenario: Scenario, findings: Iterable[Finding]) -> Matched:
         ]
         for number in about:
             of_fault[number].append(finding)
-        if not about and finding.kind not in scenario.verdicts:
+        speaks_of_all = finding.kind in NAMELESS and finding.kind in scenario.verdicts
+        if not about and not speaks_of_all:
             false.append(finding)
     return Matched(of_fault=of_fault, false=false)
 
