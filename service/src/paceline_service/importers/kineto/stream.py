@@ -24,7 +24,8 @@ MAX_UNPACKED_RATIO = 200
 _ALWAYS_UNPACKED_BYTES = 64 << 20
 _SPLITS_TRIED = 4
 _BOUNDARY = re.compile(rb"\},\s*\{")
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\]]', re.DOTALL)
+"""A string, or a bracket; a quotation mark alone opens a string that is not at hand to its end."""
 _SPACE = re.compile(rb"[\s,:]*")
 _SCALAR = re.compile(rb"[^\s,}\]]+")
 _KEPT = frozenset({"schemaVersion", "distributedInfo", "baseTimeNanoseconds", "host_name",
@@ -196,6 +197,8 @@ class TraceFile:
                 depth += 1
             elif sign in (b"}", b"]"):
                 depth -= 1
+            elif sign == b'"':
+                return -1
             if depth == 0:
                 return token.end()
         return -1
