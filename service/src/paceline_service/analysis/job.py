@@ -28,6 +28,7 @@ from paceline_service.analysis.groups import Members
 from paceline_service.analysis.imbalance import Imbalance
 from paceline_service.analysis.matching import match
 from paceline_service.analysis.network import NetworkWatch
+from paceline_service.analysis.network_fit import TransferFit
 from paceline_service.analysis.noise import ReleaseNoise
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
@@ -234,6 +235,10 @@ class JobAnalysis:
     def clock_offsets(self) -> ClockOffsets:
         """Return how far the ranks' clocks are apart; for drawing timelines only."""
         return self._clocks.offsets(self._clock_of_rank)
+
+    def transfer_fits(self) -> list[TransferFit]:
+        """Return what transfers cost in each group: alpha, beta, bus bandwidth."""
+        return self._network.fits()
 
     def _judge_step(self, step: int, table: Table) -> StepRow:
         if is_left_out(table):
