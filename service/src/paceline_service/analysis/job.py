@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.errors import AnalysisError
-from paceline.vocabulary import RecordKind
 from paceline_service.analysis.blame import BlameLedger
 from paceline_service.analysis.causes_telemetry import SampleLike
 from paceline_service.analysis.causes_watch import CauseWatch
@@ -246,8 +245,7 @@ class JobAnalysis:
             return row_of_times(step, table, self.world_size)
         members = self._members.settle()
         table, on_device = one_timeline(table, self.world_size)
-        collectives = table.take(table.kind == RecordKind.COLLECTIVE)
-        matches = match(collectives, members, self._clock_of_rank)
+        matches = match(table, members, self._clock_of_rank)
         waits = measure_waits(
             matches, self._clock_of_rank, self._noise.noise_ns(len(members.sizes))
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Flag, Op
+from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Flag, Op, RecordKind
 from paceline_service.analysis.groups import Members, members_of
 from paceline_service.analysis.records import BoolArray, Group, Int64Array
 from paceline_service.analysis.table import Table
@@ -50,14 +50,14 @@ class Matches:
     mismatched: int
 
 
-def match(collectives: Table, members: Members, clock_of_rank: Int64Array | None = None) -> Matches:
+def match(table: Table, members: Members, clock_of_rank: Int64Array | None = None) -> Matches:
     """Join the collective records of one step across ranks.
 
     The key is (group, seq); for send and recv (group, source, destination, seq). Nothing
     is ever paired by time or by order alone.
 
     Args:
-        collectives: records of kind COLLECTIVE, any order.
+        table: records of the step; those of other kinds are passed over.
         members: who belongs to each group.
         clock_of_rank: (R,) number of each rank's clock, -1 when it shares none; without it
             times are not checked.
@@ -66,14 +66,16 @@ def match(collectives: Table, members: Members, clock_of_rank: Int64Array | None
         The instances. Incomplete and mismatched ones are kept, marked, and used for
         nobody's blame.
     """
-    if len(collectives) and (collectives.rank[1:] < collectives.rank[:-1]).any():
-        collectives = collectives.take(np.argsort(collectives.rank, kind="stable"))
+    chosen = np.flatnonzero(table.kind == RecordKind.COLLECTIVE)
+    by_rank = table.rank[chosen]
+    if (by_rank[1:] < by_rank[:-1]).any():
+        chosen = chosen[np.argsort(by_rank, kind="stable")]
     if not len(members.sizes):  # a log without groups: nothing can be matched
         members = members_of([Group(name="", ranks=())])
-    key = _instance_keys(collectives, len(members.sizes))
+    key = _instance_keys(table, chosen, len(members.sizes))
     order = _stable_order(key)
     key = key[order]
-    rank = collectives.rank[order]
+    rank = table.rank[chosen[order]]
     new = np.ones(len(key), dtype=np.bool_)
     new[1:] = key[1:] != key[:-1]
     again = np.zeros(len(key), dtype=np.bool_)
@@ -81,10 +83,10 @@ def match(collectives: Table, members: Members, clock_of_rank: Int64Array | None
     duplicates = int(again.sum())
     if duplicates:
         order, new = order[~again], new[~again]
-    rows = collectives.take(order)
+    rows = table.take(chosen[order])
     first = np.flatnonzero(new)
     instance = np.cumsum(new) - 1
-    place = np.full(len(collectives), -1, dtype=np.intp)
+    place = np.full(len(chosen), -1, dtype=np.intp)
     place[order] = np.arange(len(order))
     size = np.diff(np.append(first, len(rows)))
     whole, agreeing = np.zeros((2, len(first)), dtype=np.bool_)
@@ -108,35 +110,34 @@ def match(collectives: Table, members: Members, clock_of_rank: Int64Array | None
     )
 
 
-def _instance_keys(rows: Table, channels: int) -> Int64Array:
-    """Return (N,) a number for each row, equal where rows are one instance, and small."""
-    channel = rows.group
-    pairs = np.flatnonzero(np.isin(rows.code, _P2P))
+def _instance_keys(table: Table, chosen: NDArray[np.intp], channels: int) -> Int64Array:
+    """Return (N,) a number for each chosen row, equal where they are one instance, and small."""
+    channel, seq = table.group[chosen], table.seq[chosen]
+    pairs = np.flatnonzero(np.isin(table.code[chosen], _P2P))
     if len(pairs):
-        rank, peer = rows.rank[pairs], rows.peer[pairs]
-        sends = rows.code[pairs] == Op.SEND
+        rank, peer = table.rank[chosen[pairs]], table.peer[chosen[pairs]]
+        sends = table.code[chosen[pairs]] == Op.SEND
         source, destination = np.where(sends, rank, peer), np.where(sends, peer, rank)
-        ends = np.stack([rows.group[pairs], source, destination])
+        ends = np.stack([channel[pairs], source, destination])
         order = np.lexsort(ends[::-1])
         new = np.append(False, (ends[:, order[1:]] != ends[:, order[:-1]]).any(axis=0))
-        channel = channel.copy()
         channel[pairs[order]] = channels + np.cumsum(new)
         channels += int(new.sum()) + 1
     lowest = np.full(channels, np.iinfo(np.int64).max)
-    np.minimum.at(lowest, channel, rows.seq)
+    np.minimum.at(lowest, channel, seq)
     highest = np.full(channels, np.iinfo(np.int64).min)
-    np.maximum.at(highest, channel, rows.seq)
+    np.maximum.at(highest, channel, seq)
     used = highest >= lowest
     with np.errstate(over="ignore"):
         span = np.where(used, highest.astype(np.float64) - lowest + 1, 0.0)
     if span.sum() < 1 << 62:
         base = np.cumsum(span.astype(np.int64)) - span.astype(np.int64)
-        return np.asarray(base[channel] + (rows.seq - lowest[channel]))
-    order = np.lexsort((rows.seq, channel))
-    key = np.zeros(len(rows), dtype=np.int64)
-    ordered_seq, ordered_channel = rows.seq[order], channel[order]
+        return np.asarray(base[channel] + (seq - lowest[channel]))
+    order = np.lexsort((seq, channel))
+    key = np.zeros(len(seq), dtype=np.int64)
+    ordered_seq, ordered_channel = seq[order], channel[order]
     new = (ordered_seq[1:] != ordered_seq[:-1]) | (ordered_channel[1:] != ordered_channel[:-1])
-    key[order] = np.append(0, np.cumsum(new))[: len(rows)]
+    key[order] = np.append(0, np.cumsum(new))[: len(seq)]
     return key
 
 

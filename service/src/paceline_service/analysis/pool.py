@@ -30,10 +30,6 @@ class _Slice:
     def __len__(self) -> int:
         return self.end - self.begin
 
-    def column(self, name: str) -> Int64Array:
-        whole: Int64Array = getattr(self.records, name)
-        return whole if len(self) == len(whole) else whole[self.begin : self.end]
-
 
 class StepPool:
     """Holds records until their step is complete on every rank that is expected.
@@ -201,10 +197,14 @@ def _table(slices: list[_Slice]) -> Table:
     slices.sort(key=lambda part: part.records.rank)
     if not slices:
         return Table(**{name: np.zeros(0, dtype=np.int64) for name in ("rank", *COLUMNS)})
+    records = [
+        part.records
+        if part.end - part.begin == len(part.records)
+        else part.records.take(slice(part.begin, part.end))
+        for part in slices
+    ]
+    lengths = [part.end - part.begin for part in slices]
     return Table(
-        rank=np.repeat(
-            np.array([part.records.rank for part in slices], dtype=np.int64),
-            [len(part) for part in slices],
-        ),
-        **{name: np.concatenate([part.column(name) for part in slices]) for name in COLUMNS},
+        rank=np.repeat(np.array([part.rank for part in records], dtype=np.int64), lengths),
+        **{name: np.concatenate([getattr(part, name) for part in records]) for name in COLUMNS},
     )

@@ -49,7 +49,7 @@ class Records(Columns):
 
     rank: int
 
-    def take(self, index: NDArray[np.intp] | BoolArray) -> Records:
+    def take(self, index: NDArray[np.intp] | BoolArray | slice) -> Records:
         """Return the records that ``index`` selects."""
         columns = {name: getattr(self, name)[index] for name in COLUMNS}
         return Records(rank=self.rank, **columns)

@@ -116,11 +116,12 @@ def expose(matches: Matches) -> tuple[Int64Array, Int64Array]:
     rows = matches.rows
     stopped = (rows.join_ns > 0) & (rows.end_ns > rows.join_ns)
     begin = np.where(stopped, np.maximum(rows.join_ns, rows.start_ns), rows.end_ns)
-    order = np.lexsort((rows.end_ns, begin, rows.rank))
+    order = matches.written[stopped[matches.written]]
     rank, start, end = rows.rank[order], begin[order], rows.end_ns[order]
-    index = np.flatnonzero(stopped[order])
-    if len(index) > 1:
-        rank, start, end = rank[index], start[index], end[index]
+    if ((start[1:] < start[:-1]) & (rank[1:] == rank[:-1])).any():
+        again = np.lexsort((end, start, rank))
+        order, rank, start, end = order[again], rank[again], start[again], end[again]
+    if len(order) > 1:
         # A running maximum per rank: shift the ranks' times apart, then take one over all.
         offset = np.cumsum(np.append(0, rank[1:] != rank[:-1]))
         span = int(end.max() - start.min()) + 1
@@ -129,7 +130,7 @@ def expose(matches: Matches) -> tuple[Int64Array, Int64Array]:
         before = np.append(_ALWAYS, reached[:-1]) - offset * span + start.min()
         before[np.append(True, rank[1:] != rank[:-1])] = _ALWAYS
         start = np.minimum(np.maximum(start, before), end)
-        begin[order[index]] = start
+        begin[order] = start
     return begin, np.where(stopped, rows.end_ns - begin, 0)
 
 
