@@ -160,6 +160,17 @@ def test_several_windows_of_a_job_are_one_job(tmp_path: Path) -> None:
     assert answer["data"]["complete"]
 
 
+def test_two_runs_that_number_their_steps_alike_are_refused_with_both_names(tmp_path: Path) -> None:
+    for number in range(2):
+        job = TraceJob(steps=3, seed=number, clock_us=[number * 1e6] * 4)
+        for rank, path in enumerate(write_traces(tmp_path, traces(job))):
+            path.rename(tmp_path / f"run{number}_rank{rank}.json")
+    with pytest.raises(
+        InputError, match=r"run0_rank0\.json and .*run1_rank0\.json are both of rank 0"
+    ):
+        analyze_paths([tmp_path])
+
+
 def test_the_same_trace_twice_counts_once(tmp_path: Path) -> None:
     paths = write_traces(tmp_path, traces(TraceJob(slow=1)))
     (tmp_path / "rank1_copy.json").write_bytes(paths[1].read_bytes())

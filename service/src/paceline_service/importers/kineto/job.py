@@ -54,11 +54,16 @@ def analyze_traces(paths: Sequence[Path], faults: Faults) -> Answer:
 
 
 def _options(windows: Sequence[Window]) -> Options:
-    """Profilers begin in the middle of a run: the number of their first step tells how far in."""
-    steps = [int(t.steps[0]) for window in windows for t in window.values() if t.numbered]
+    """Profilers begin in the middle of a run: the number of their first step tells how far in.
+
+    At most half of what was recorded is taken to be settling: it was chosen to be looked at.
+    """
+    steps = [t.steps for window in windows for t in window.values() if t.numbered]
+    begun = min((int(own[0]) for own in steps), default=0)
+    recorded = len(set().union(*(own.tolist() for own in steps)))
     options = Options()
-    begun = min(steps, default=0)
-    return replace(options, settling_steps=max(0, options.settling_steps - begun))
+    settling = min(max(0, options.settling_steps - begun), recorded // 2)
+    return replace(options, settling_steps=settling)
 
 
 class _Job:

@@ -116,6 +116,15 @@ def _windows(by_rank: dict[int, list[RankTimeline]]) -> list[Window]:
             for first, timeline in zip(firsts[rank], timelines, strict=True):
                 found[first][rank] = timeline
         return [found[first] for first in sorted(found)]
+    for rank, own in firsts.items():
+        repeated = [i for i, first in enumerate(own) if first >= 0 and first in own[:i]]
+        if repeated:
+            again = repeated[0]
+            before = by_rank[rank][own.index(own[again])].trace.path
+            raise InputError(
+                f"{before} and {by_rank[rank][again].trace.path} are both of rank {rank} and both "
+                f"begin with step {own[again]}, so they are not of one run; give the traces of one"
+            )
     if len(set(counts.values())) == 1:
         return [
             {rank: timelines[index] for rank, timelines in by_rank.items()}
