@@ -81,7 +81,7 @@ class _Run:
         self.rng = np.random.default_rng(scenario.seed)
         size = scenario.world_size
         self.offset = self.rng.integers(10**12, 2 * 10**12, size=size)
-        self.now = np.zeros(size)
+        self.now = np.full(size, float(MS))  # a time of 0 would mean unknown
         self.rows: list[list[tuple[int, ...]]] = [[] for _ in range(size)]
         self.seq: dict[tuple[int, int, int, int], int] = {}
         d, s = scenario.replicas, scenario.stages

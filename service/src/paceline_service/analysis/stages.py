@@ -17,8 +17,8 @@ def find_places(rows: Table, world_size: int) -> Places | None:
     A pipeline's first stage begins a step by sending, every other one by receiving from the
     stage before it. Followed back, the first receives lead each rank to a first stage: their
     number is its stage, and where they end its replica. Sends and receives that do not give
-    every replica the same stages, one rank each, are of something else (a ring of attention,
-    for example), and nothing is said.
+    every replica the same stages, one rank each, or go elsewhere than to the next stage, are of
+    something else (a ring of attention, for example), and nothing is said.
 
     Args:
         rows: collective records of one step, any order.
@@ -55,5 +55,10 @@ def find_places(rows: Table, world_size: int) -> Places | None:
     stages, replicas = int(stage.max()) + 1, int(replica.max()) + 1
     held = np.bincount(replica[ranks] * stages + stage[ranks], minlength=stages * replicas)
     if stages < 2 or (held != 1).any():
+        return None
+    # Transfers go to the stage before or after; with several chunks on a rank also round the end.
+    peer, own = rows.peer[chosen], rows.rank[chosen]
+    apart = (stage[peer] - stage[own]) % stages
+    if (replica[peer] != replica[own]).any() or not np.isin(apart, (1, stages - 1)).all():
         return None
     return Places(stage=stage, replica=replica)
