@@ -83,6 +83,11 @@ class ClockWatch:
         ):
             rows -= self._make_room()
 
+    @property
+    def kept_steps(self) -> int:
+        """How many steps are kept."""
+        return len(self._kept)
+
     def offsets(self, clock_of_rank: Int64Array) -> ClockOffsets:
         """Return the offsets of all ranks as far as they are known now.
 

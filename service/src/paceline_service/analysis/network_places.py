@@ -118,7 +118,10 @@ def _next_place(lanes: Lanes, slow: BoolArray, left: BoolArray, watched: BoolArr
     if best is None:
         return _single(lanes, left, watched & ~slow)
     _, what, tied, lane, who = best
-    mine = np.unique(lane[np.isin(who, tied) & left[lane]])
+    mine = np.unique(lane[(who == tied[0]) & left[lane]])
+    # Others that explain as many lanes are only in doubt with it if they are the same lanes.
+    shared = np.bincount(who, weights=np.isin(lane, mine) & left[lane], minlength=tied.max() + 1)
+    tied = tied[shared[tied] == len(mine)]
     if what == "node":
         on_node = np.flatnonzero(np.isin(lanes.node_of_rank, tied))
         sure = "node" if len(tied) == 1 else "group"
