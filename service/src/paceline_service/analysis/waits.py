@@ -111,11 +111,13 @@ def expose(matches: Matches) -> tuple[Int64Array, Int64Array]:
     """Return when each row's caller stopped for it, and for how long (both (N,), ns).
 
     Only a join counts: a collective nobody waited for overlaps with compute. Joins of one
-    rank that overlap (nested waits) are cut so that no time counts twice.
+    rank that overlap (nested waits) are cut so that no time counts twice. Who joins a collective
+    that is still queued behind others waits for those too.
     """
     rows = matches.rows
-    stopped = (rows.join_ns > 0) & (rows.end_ns > rows.join_ns)
-    begin = np.where(stopped, np.maximum(rows.join_ns, rows.start_ns), rows.end_ns)
+    join_ns = _with_queued_joins(matches)
+    stopped = (join_ns > 0) & (rows.end_ns > join_ns)
+    begin = np.where(stopped, np.maximum(join_ns, rows.start_ns), rows.end_ns)
     order = matches.written[stopped[matches.written]]
     rank, start, end = rows.rank[order], begin[order], rows.end_ns[order]
     if ((start[1:] < start[:-1]) & (rank[1:] == rank[:-1])).any():
@@ -132,6 +134,31 @@ def expose(matches: Matches) -> tuple[Int64Array, Int64Array]:
         start = np.minimum(np.maximum(start, before), end)
         begin[order] = start
     return begin, np.where(stopped, rows.end_ns - begin, 0)
+
+
+def _with_queued_joins(matches: Matches) -> Int64Array:
+    """Return (N,) joins; what ran before a collective that was joined in the queue is joined too.
+
+    A collective that starts only after its caller joined it waited for its stream, where the
+    earlier ones of its group ran: each of those that ended after the join held the caller up.
+    """
+    rows = matches.rows
+    queued = (rows.join_ns > 0) & (rows.start_ns > rows.join_ns)
+    if not queued.any():
+        return rows.join_ns
+    order = np.lexsort((rows.start_ns, rows.group, rows.rank))
+    rank, group = rows.rank[order], rows.group[order]
+    stream = np.cumsum(np.append(0, (rank[1:] != rank[:-1]) | (group[1:] != group[:-1])))
+    first_ns = int(rows.join_ns[queued].min())
+    span = int(rows.join_ns[queued].max()) - first_ns + 2
+    never = span - 1
+    join = np.where(queued[order], rows.join_ns[order] - first_ns, never)
+    # A running minimum from behind, each stream shifted apart from the next.
+    reached = np.minimum.accumulate((join + stream * span)[::-1])[::-1] - stream * span
+    implied = np.full(len(rows), 0, dtype=np.int64)
+    implied[order] = np.where(reached < never, reached + first_ns, 0)
+    held = (rows.join_ns == 0) & (implied > 0) & (rows.end_ns > implied)
+    return np.asarray(np.where(held, implied, rows.join_ns))
 
 
 def _awaited(op: Int64Array, is_root: BoolArray) -> BoolArray:
