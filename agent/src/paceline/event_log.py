@@ -102,6 +102,8 @@ class LogRank:
     ended: str = ""
     """``closed``, ``killed``, or empty: it was still running."""
     dropped: Mapping[str, int] = field(default_factory=dict)
+    now_ns: int = 0
+    """When this was written, on the clock of the rank: how old is what it says is pending."""
 
 
 class GroupNames:
@@ -194,6 +196,8 @@ def rank_line(state: LogRank) -> str:
     line: dict[str, object] = {"rank": state.rank, "ended": state.ended or None}
     if state.dropped:
         line["dropped"] = dict(state.dropped)
+    if state.now_ns:
+        line["now_ns"] = state.now_ns
     return _encode(line)
 
 
@@ -231,7 +235,8 @@ def parse_line(line: object) -> LogHeader | LogRow | LogTelemetry | LogRank | No
     if "ended" in line:
         counts = _map(line, "dropped")
         dropped = {reason: _int(counts, reason) for reason in counts}
-        return LogRank(rank=_rank(line), ended=_text(line, "ended"), dropped=dropped)
+        now_ns = _int(line, "now_ns", 0)
+        return LogRank(rank=_rank(line), ended=_text(line, "ended"), dropped=dropped, now_ns=now_ns)
     return None
 
 

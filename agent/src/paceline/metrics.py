@@ -74,6 +74,10 @@ JOB_GAMMA_RATIO = _define(
     "paceline_job_gamma_ratio", "gauge", "ratio", ("job",),
     "Exposed communication over compute.",
 )  # fmt: skip
+INFLIGHT_AGE_SECONDS = _define(
+    "paceline_inflight_collective_age_seconds", "gauge", "seconds", ("job", "rank"),
+    "Age of the oldest collective that a rank was in when it was last heard of; 0: in none.",
+)  # fmt: skip
 JOB_RANKS = _define(
     "paceline_job_ranks", "gauge", "", ("job", "state"),
     "Ranks of the job that were seen; the state is that of the job: running, silent or ended.",

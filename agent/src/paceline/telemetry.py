@@ -161,6 +161,12 @@ NVML_ERROR = _node("nvml_error", "NVML", "why NVML answers nothing; empty: it do
 
 # The rank's process
 RANK_ON_CPU = _rank("rank_on_cpu_ns_total", "/proc/PID/schedstat", "main thread ran")
+STACK = _rank(
+    "stack",
+    "py-spy",
+    "lines of the main thread of a process that stands still, innermost first",
+    _EVENT,
+)
 RANK_RUN_QUEUE = _rank(
     "rank_run_queue_ns_total", "/proc/PID/schedstat", "main thread was ready and had no CPU"
 )

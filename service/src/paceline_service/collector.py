@@ -14,6 +14,8 @@ from paceline.telemetry import GPU_UUID
 from paceline_service.access.first_token import ensure_token
 from paceline_service.access.guard import Guard
 from paceline_service.access.repository import TokenRepository
+from paceline_service.analysis.job import JobAnalysis
+from paceline_service.analysis.options import Options
 from paceline_service.control.service import ControlService
 from paceline_service.incidents.offences import Place
 from paceline_service.incidents.service import sync_incidents
@@ -77,7 +79,14 @@ class Collector:
             board.post(update)
             persister.put(update)
 
-        engine = Engine(settings, source, decode_records, publish, board.forget)
+        options = Options(
+            hang_floor_s=settings.hang_floor_s, hang_startup_s=settings.hang_startup_s
+        )
+
+        def make_analysis(world_size: int) -> JobAnalysis:
+            return JobAnalysis(world_size, options)
+
+        engine = Engine(settings, source, decode_records, publish, board.forget, make_analysis)
         control = ControlService(database)
 
         def committed(frames: list[CommittedFrame]) -> None:

@@ -158,7 +158,10 @@ def _job_sample(snapshot: Snapshot) -> JobSample:
         step_bounds_s=STEP_BUCKETS_S,
         step_buckets=snapshot.step_totals.buckets,
         step_sum_s=snapshot.step_totals.sum_ns / 1e9,
-    )
+        pending_s={} if ended else {
+            row["rank"]: row.get("pending_s") or 0.0 for row in snapshot.ranks
+        },
+    )  # fmt: skip
 
 
 async def _database_answers(collector: Collector) -> bool:

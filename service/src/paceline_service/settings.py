@@ -82,6 +82,12 @@ class CollectorSettings(BaseSettings):
     recent_rows_bytes: int = Field(
         64 * _MIB, ge=_MIB, description="Memory for the recent steps of one attempt."
     )
+    hang_floor_s: float = Field(
+        30.0, ge=1, description="No wait that is shorter is called a hang, however short steps are."
+    )
+    hang_startup_s: float = Field(
+        600.0, ge=1, description="The same before the first step of a job is over."
+    )
     rank_series: int = Field(
         512, ge=1, description="Most ranks of a job with own series in /metrics; costliest first."
     )

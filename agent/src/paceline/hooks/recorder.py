@@ -42,6 +42,7 @@ class Recorder:
         """Whether what only the level ``full`` brings is recorded at present."""
         self.control = Control(self, level)
         self.clock = self.clock_type(self.control)
+        self.clock.saving = lambda since_ns: self.writer.saving(since_ns)
         self.pending = self.pending_type(writer)
         self.known_works: set[type] = set()
         self.device: DeviceTimes | None = None

@@ -60,6 +60,8 @@ class StepClock:
         self.observer: Observer | None = None
         self.probe: Callable[[int], None] | None = None
         """Called at each boundary of a phase, in the training thread."""
+        self.saving: Callable[[int], None] | None = None
+        """Told when a checkpoint begins, and 0 when it is over."""
         self.step = 0
         self.boundary_ns = 0
         """When the optimizer ended a step that is not committed yet; 0: there is none."""
@@ -339,6 +341,8 @@ class StepClock:
                 )
             if self.observer is not None:
                 self.observer.phase(old, self.step, since_ns, end_ns)
+        if self.saving is not None and Phase.CHECKPOINT in (old, phase):
+            self.saving(now_ns if phase is Phase.CHECKPOINT else 0)
         self.phase, self._since_ns = phase, now_ns
         if phase is not Phase.FORWARD:
             self.awaits_forward = False

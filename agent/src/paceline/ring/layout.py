@@ -73,6 +73,10 @@ PLUGIN_COUNTERS = (
 )
 """What the NCCL plugin counts in its ring, a word each (docs/plugin.md); only ever added to."""
 
+CHECKPOINT_OFFSET = 1024
+"""Since when the training thread has been saving a checkpoint, monotonic ns; 0: it does not. Its
+phase is a record only when it is over."""
+
 INFLIGHT_SLOTS = 64
 INFLIGHT = struct.Struct("<QQQQIiHBBII")
 """commit (1 = pending, 0 = free), start_ns, payload_bytes, seq, step, peer, group, op, 0, flags,

@@ -206,6 +206,10 @@ class RingWriter:
         self._words[at.STEP_OFFSET // _WORD] = step
         self._words[at.HEARTBEAT_OFFSET // _WORD] = mono_ns()
 
+    def saving(self, since_ns: int) -> None:
+        """Store since when a checkpoint is being saved; 0: none is."""
+        self._words[at.CHECKPOINT_OFFSET // _WORD] = since_ns
+
     def anchor(self) -> None:
         """Store a fresh pair of monotonic and wall-clock time."""
         with self._rare:

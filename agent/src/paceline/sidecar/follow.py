@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.clock import ClockAnchor, clock_domain
+from paceline.clock import ClockAnchor, boot_id, clock_domain, mono_ns, time_namespace
 from paceline.ring import InFlight, RingIdentity, RingReader
 from paceline.ring import layout as at
 from paceline.ring.control import MAX_GENERATION, MAX_STEP
@@ -25,6 +25,7 @@ HEARTBEAT_S = 5.0
 """Without records a chunk is made this often: it carries liveness, losses, and what is pending."""
 MAX_BUFFERED = 4096
 _MAX_FACTS = 64
+_LARGEST_NS = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,10 @@ class Chunk:
     control_generation: int = 0
     """The setting that the writer follows, and the first step that it holds for."""
     control_step: int = 0
+    read_mono_ns: int = 0
+    """When this was read, on the clock of the records; 0 where nobody can tell."""
+    checkpoint_mono_ns: int = 0
+    """Since when the rank has been saving a checkpoint; 0: it does not."""
     also: dict[str, int] = field(default_factory=dict)
     """How far a second ring of the process has been used up, by its incarnation."""
 
@@ -85,6 +90,10 @@ class Follower:
         self._info: dict[str, str] = {}
         self._meta_corrupt = 0
         self._last_chunk_s = -HEARTBEAT_S
+        identity = reader.identity
+        self._same_clock = identity.boot_id == boot_id() and (
+            identity.time_namespace == time_namespace()
+        )
         self._watch = EndWatch(reader)
         self._device: Joined | Alone = (
             Alone(reader.identity) if alone else Joined(reader.identity, progress, self._groups)
@@ -109,6 +118,18 @@ class Follower:
     def control_generation(self) -> int:
         """The setting that the writer was asked to follow last; 0: none."""
         return self._reader.word(at.CONTROL_OFFSET)
+
+    @property
+    def step(self) -> int:
+        """The step that the rank is in."""
+        return self._reader.word(at.STEP_OFFSET)
+
+    def now_ns(self) -> int:
+        """Return the time on the clock of the records; 0 where it cannot be told."""
+        if self._same_clock:
+            return mono_ns()
+        heartbeat_ns = self._reader.word(at.HEARTBEAT_OFFSET)  # its writer's last sign of life
+        return heartbeat_ns if heartbeat_ns <= _LARGEST_NS else 0
 
     def poll(self, now_s: float) -> bool:
         """Read what is new.
@@ -179,6 +200,8 @@ class Follower:
             telemetry=self.telemetry.give(),
             control_generation=min(self._reader.word(at.APPLIED_GENERATION_OFFSET), MAX_GENERATION),
             control_step=min(self._reader.word(at.APPLIED_STEP_OFFSET), MAX_STEP),
+            read_mono_ns=self.now_ns(),
+            checkpoint_mono_ns=min(self._reader.word(at.CHECKPOINT_OFFSET), _LARGEST_NS),
             also=self._device.also(),
         )
 

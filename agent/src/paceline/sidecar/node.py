@@ -15,6 +15,7 @@ from paceline.sidecar.discovery import Discovery
 from paceline.sidecar.follow import Follower
 from paceline.sidecar.pairs import PLUGIN, Pairs
 from paceline.sidecar.sinks import Sink
+from paceline.sidecar.stacks import Stacks
 from paceline.sidecar.telemetry.sampler import Telemetry
 
 _log = logging.getLogger("paceline.sidecar")
@@ -37,6 +38,7 @@ class Node:
         self._control = control
         self._telemetry = telemetry
         self._node = node
+        self._stacks = Stacks()
         self._discovery = Discovery(directory)
         self._followers: list[Follower] = []
         self._pairs = Pairs()
@@ -70,6 +72,7 @@ class Node:
             self._control.apply(self._followers)
         if self._telemetry is not None:
             self._telemetry.collect(self._followers, mono_ns())
+        self._stacks.look(self._followers, now_s)
         self._followers = [follower for follower in self._followers if self._serve(follower, now_s)]
         self._sink.settle()
 

@@ -59,6 +59,8 @@ def pack(chunk: Chunk, frame_seq: int, *, with_info: bool) -> tuple[bytes, int]:
         telemetry=[Sample(sample.time_ns, sample.values) for sample in chunk.telemetry],
         control_generation=chunk.control_generation,
         control_step=chunk.control_step,
+        read_mono_ns=chunk.read_mono_ns,
+        checkpoint_mono_ns=chunk.checkpoint_mono_ns,
     )
     return encode_frame(frame), refused
 

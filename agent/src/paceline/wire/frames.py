@@ -87,3 +87,7 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     control_generation: int = 0
     """The setting that the rank follows, and the first step that it holds for."""
     control_step: int = 0
+    read_mono_ns: int = 0
+    """When the ring was read, on the clock of its records; 0: not known."""
+    checkpoint_mono_ns: int = 0
+    """Since when the rank has been saving a checkpoint; 0: it does not."""

@@ -33,6 +33,8 @@ class Desync:
         highest = np.maximum.reduceat(known, first)
         pair = np.isin(rows.code[first], _P2P)
         odd = np.flatnonzero((lowest < highest) & ~pair & (lowest < 1 << 20))
+        # What is pending on every member, the diagnosis of standstills looks at.
+        odd = odd[np.maximum.reduceat(rows.end_ns, first)[odd] > 0]
         self._count += len(odd)
         for at in odd[: max(MAX_TOLD - len(self._first), 0)].tolist():
             end = first[at + 1] if at + 1 < len(first) else len(rows)

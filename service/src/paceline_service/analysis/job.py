@@ -32,11 +32,11 @@ from paceline_service.analysis.noise import ReleaseNoise
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
 from paceline_service.analysis.pool import StepPool
-from paceline_service.analysis.records import Group, Records
+from paceline_service.analysis.records import Group, Int64Array, Records
 from paceline_service.analysis.report import Report
 from paceline_service.analysis.sampling import is_left_out, row_of_times
 from paceline_service.analysis.stages_watch import StageWatch
-from paceline_service.analysis.standstill_watch import Standstill
+from paceline_service.analysis.standstill_watch import STACK, Standstill
 from paceline_service.analysis.table import Table
 from paceline_service.analysis.timeline import StepRow, build_step
 from paceline_service.analysis.totals import Totals
@@ -163,7 +163,11 @@ class JobAnalysis:
             AnalysisError: ``rank`` is not of this job.
         """
         self._check_rank(rank)
+        samples = list(samples)
         self._watch.add_telemetry(rank, samples)
+        for sample in samples:
+            if STACK in sample.values:
+                self._standstill.stack(rank, sample.time_ns, sample.values[STACK])
 
     def rank_ended(self, rank: int, how: str) -> None:
         """Expect nothing more of ``rank``; ``how`` is ``closed`` or ``killed``."""
@@ -176,6 +180,23 @@ class JobAnalysis:
         """Take the counts of what was lost on ``rank`` so far, by reason."""
         if dropped:
             self._dropped[rank] = dict(dropped)
+
+    def note_pending(
+        self,
+        rank: int,
+        pending: Int64Array,
+        *,
+        now_ns: int,
+        heard_wall_ns: int = 0,
+        step: int = -1,
+        checkpoint_ns: int = 0,
+    ) -> None:
+        """Take what ``rank`` was in when a frame was made (``Standstill.note``)."""
+        self._check_rank(rank)
+        self._standstill.note(
+            rank, pending, now_ns=now_ns, heard_wall_ns=heard_wall_ns, step=step,
+            checkpoint_ns=checkpoint_ns,
+        )  # fmt: skip
 
     def advance(self) -> list[StepRow]:
         """Analyse the steps that have become complete, and return them in order."""

@@ -266,8 +266,8 @@ def _different(waiting: Waiting, old: BoolArray) -> list[Culprits]:
         row = int(who[np.argmax(waiting.age_ns[who])])
         ages = np.maximum(waiting.age_ns[rows[mine]], 0)
         return [
-            Culprits(manner=DIFFERENT, ranks=ranks, row=row, waiters=len(mine),
-                     waited_ns=int(ages.sum()))
+            Culprits(manner=DIFFERENT, ranks=ranks, row=row, waited_ns=int(ages.sum()),
+                     waiters=len(np.unique(waiting.rank[rows[mine]])) - len(ranks))
         ]  # fmt: skip
     return []
 

@@ -41,6 +41,8 @@ EXCUSED_S = 3600.0
 ever: storage hangs too."""
 STACK = "stack"
 """The name of the telemetry that holds the lines of a stuck process, innermost first."""
+MAX_LINES = 24
+MAX_LINE_CHARS = 200
 _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
 _BARRIER_LIKE = np.array(sorted(BARRIER_LIKE_OPS), dtype=np.int64)
 
@@ -110,10 +112,12 @@ class Standstill:
         newest_ns = int(max(records.end_ns.max(initial=0), records.start_ns.max(initial=0)))
         state.written_ns = max(state.written_ns, newest_ns)
 
-    def stack(self, rank: int, time_ns: int, lines: tuple[str, ...]) -> None:
+    def stack(self, rank: int, time_ns: int, lines: object) -> None:
         """Take the stack of the main thread of ``rank``, innermost line first."""
-        state = self._ranks.setdefault(rank, RankNow())
-        state.stack, state.stack_ns = lines, time_ns
+        if isinstance(lines, list):
+            state = self._ranks.setdefault(rank, RankNow())
+            state.stack = tuple(str(line)[:MAX_LINE_CHARS] for line in lines[:MAX_LINES])
+            state.stack_ns = time_ns
 
     def ended(self, rank: int, how: str) -> None:
         """Expect nothing more of ``rank``; who ended by itself waits for nothing."""
@@ -334,7 +338,11 @@ class Standstill:
             nodes=facts.nodes,
             ended=before,
             silent_s=silent,
-            stacks={rank: state.stack for rank, state in self._ranks.items() if state.stack},
+            stacks={
+                rank: state.stack
+                for rank, state in self._ranks.items()
+                if state.stack and state.stack_ns > max(state.written_ns, state.step_since_ns)
+            },
         )
 
     def _state(self, rank: int) -> RankNow:

@@ -38,6 +38,8 @@ class JobSample:
     step_buckets: tuple[int, ...]
     """Counts per bucket, one more than bounds."""
     step_sum_s: float
+    pending_s: Mapping[int, float] = field(default_factory=dict)
+    """By rank that was heard of: age of the oldest collective that it is in, 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,9 @@ def _job_rows(jobs: Iterable[JobSample], rank_series: int) -> dict[Metric, dict[
                 rows[metric][labels] = row[key] / 1e9
             if arrivals:
                 rows[metrics.RANK_LATENESS_RATIO][labels] = row["last_arriver"] / arrivals
+        oldest = sorted(job.pending_s.items(), key=lambda item: (-item[1], item[0]))
+        for rank, age_s in oldest[:rank_series]:
+            rows[metrics.INFLIGHT_AGE_SECONDS][job.job, str(rank)] = age_s
         for finding in job.open_findings:
             for rank in finding["ranks"]:
                 flagged = (job.job, str(rank), finding["kind"], finding["cause"])

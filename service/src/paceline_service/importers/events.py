@@ -198,6 +198,8 @@ class _Reader:
         log = self.log
         if isinstance(line, LogRank):
             log.ended[line.rank] = line.ended or log.ended.get(line.rank, "")
+            if 0 < line.now_ns < MAX_VALUE:
+                log.alive_ns[line.rank] = max(line.now_ns, log.alive_ns.get(line.rank, 0))
             # Cumulative within a file; a rank of several files lost the sum.
             before = self._dropped.get((line.rank, source.number), {})
             self._dropped[line.rank, source.number] = line.dropped

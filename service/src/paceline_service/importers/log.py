@@ -39,6 +39,8 @@ class EventLog:
     info: dict[str, str] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
     """By rank: ``closed``, ``killed``, or empty where the log does not tell."""
+    alive_ns: dict[int, int] = field(default_factory=dict)
+    """By rank: a time, on its clock, at which what is pending in the log was so still."""
     dropped: dict[int, dict[str, int]] = field(default_factory=dict)
     """What the log says was lost of a rank before it was written."""
     telemetry: list[LogTelemetry] = field(default_factory=list)

@@ -34,10 +34,8 @@ def analyze_log(log: EventLog) -> Report:
             analysis.rank_ended(rank, how)
     for rank, dropped in log.dropped.items():
         analysis.note_dropped(rank, dropped)
-    for rank, (mono_ns, _) in log.anchors.items():
-        analysis.standstill.alive_at(rank, mono_ns)
-    for sample in log.telemetry:
-        analysis.standstill.alive_at(sample.rank, sample.time_ns)
+    for rank, now_ns in log.alive_ns.items():
+        analysis.standstill.alive_at(rank, now_ns)
     analysis.log_ends(ages_known=bool(log.run_id))
     analysis.finish()
     return _with_faults(analysis.report(), log)

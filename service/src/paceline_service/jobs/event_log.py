@@ -7,8 +7,9 @@ import zlib
 from collections.abc import AsyncIterator, Mapping
 
 from paceline.event_log import GroupNames, LogGroup, LogHeader, LogRank, LogTelemetry
+from paceline.vocabulary import Flag, RecordKind
 from paceline.wire.frames import Sample
-from paceline_service.analysis.records import Group, Records
+from paceline_service.analysis.records import Group, Int64Array, Records, records_from_rows
 from paceline_service.export.event_log import LogItem, event_log_lines
 from paceline_service.jobs.engine import FrameSource, Missing
 from paceline_service.jobs.feed import DecodeRecords, FrameFeed
@@ -30,6 +31,8 @@ class _LogSink:
         self.clock_domains: dict[int, str] = {}
         self.ended: dict[int, str] = {}
         self.dropped: dict[int, Mapping[str, int]] = {}
+        self.pending: dict[int, Int64Array] = {}
+        self.now_ns: dict[int, int] = {}
         self.header_is_old = True
         self._index: dict[Group, int] = {}
 
@@ -76,6 +79,35 @@ class _LogSink:
         """Take what a rank lost."""
         self.dropped[rank] = dict(dropped)
 
+    def note_pending(
+        self,
+        rank: int,
+        pending: Int64Array,
+        *,
+        now_ns: int,
+        heard_wall_ns: int,
+        step: int,
+        checkpoint_ns: int,
+    ) -> None:
+        """Take what a rank is in; the newest counts."""
+        self.pending[rank], self.now_ns[rank] = pending, now_ns
+
+    def unfinished(self) -> list[Records]:
+        """Return what is pending at the end as records without one."""
+        flags = int(Flag.NOT_WAITED)
+        return [
+            records_from_rows(
+                rank,
+                [
+                    (int(RecordKind.COLLECTIVE), op, group, seq, step, peer, size, start_ns, 0, 0,
+                     0, flags)
+                    for group, op, seq, step, peer, size, start_ns in rows.tolist()
+                ],
+            )
+            for rank, rows in sorted(self.pending.items())
+            if len(rows) and self.ended.get(rank) != "closed"
+        ]  # fmt: skip
+
 
 async def event_log(
     attempt: AttemptRef, source: FrameSource, decode: DecodeRecords, *, gzip: bool
@@ -115,11 +147,15 @@ class _Writer:
         sink.records.clear()
         sink.telemetry.clear()
         if not page:
+            items += sink.unfinished()
             items += [
                 LogRank(
-                    rank=rank, ended=sink.ended.get(rank, ""), dropped=sink.dropped.get(rank, {})
+                    rank=rank,
+                    ended=sink.ended.get(rank, ""),
+                    dropped=sink.dropped.get(rank, {}),
+                    now_ns=sink.now_ns.get(rank, 0),
                 )
-                for rank in sorted(sink.ended.keys() | sink.dropped.keys())
+                for rank in sorted(sink.ended.keys() | sink.dropped.keys() | sink.now_ns.keys())
             ]
         header = LogHeader(
             world_size=self._attempt.world_size,

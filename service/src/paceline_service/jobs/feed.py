@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from paceline.vocabulary import RecordKind
+import numpy as np
+
+from paceline.vocabulary import Op, RecordKind
 from paceline.wire.frames import Frame, GroupDef, Sample
-from paceline_service.analysis.records import Group, Records
+from paceline_service.analysis.records import Group, Int64Array, Records
 from paceline_service.jobs.reorder import ReorderBuffer
-from paceline_service.jobs.sanitize import sanitize
+from paceline_service.jobs.sanitize import MAX_TIME_NS, sanitize
 from paceline_service.jobs.stream import Stream
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
@@ -43,6 +45,18 @@ class Sink(Protocol):
 
     def note_dropped(self, rank: int, dropped: Mapping[str, int]) -> None:
         """Take what was lost on a rank so far."""
+
+    def note_pending(
+        self,
+        rank: int,
+        pending: Int64Array,
+        *,
+        now_ns: int,
+        heard_wall_ns: int,
+        step: int,
+        checkpoint_ns: int,
+    ) -> None:
+        """Take what a rank was in when its newest frame was made (``standstill_watch``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,11 +221,42 @@ class FrameFeed:
             stream.telemetry.add(frame.telemetry)
             if self._on_telemetry is not None:
                 self._on_telemetry(stream.rank, frame.telemetry)
+        self._note_pending(stream, frame, committed.received_wall_ns)
         dropped = self.dropped(stream.rank)
         if dropped:
             self._sink.note_dropped(stream.rank, dropped)
         if all(other.ended for other in self._of_rank[stream.rank]):
             self._sink.rank_ended(stream.rank, stream.ended)
+
+    def _note_pending(self, stream: Stream, frame: Frame, received_wall_ns: int) -> None:
+        """Tell what the newest process of a rank is in; times stay on the rank's own clock."""
+        if self.newest(stream.rank) is not stream:
+            return
+        rows = [one for one in frame.pending if 0 <= one.group < len(stream.group_of_local)]
+        table = np.array(
+            [(stream.group_of_local[one.group], one.op, one.seq, one.step + stream.step_base,
+              one.peer, one.payload_bytes, one.start_ns) for one in rows],
+            dtype=np.int64,
+        ).reshape(-1, 7)  # fmt: skip
+        usable = (
+            (table[:, 0] >= 0) & (table[:, 1] >= 0) & (table[:, 1] < len(Op))
+            & (table[:, 4] < self.attempt.world_size)
+            & (table[:, 2:4] >= 0).all(axis=1)
+            & (table[:, 6] > 0) & (table[:, 6] < MAX_TIME_NS)
+        )  # fmt: skip
+        now_ns = frame.read_mono_ns
+        if now_ns <= 0 and frame.anchor_mono_ns > 0 and frame.sent_wall_ns > 0:
+            now_ns = frame.sent_wall_ns - frame.anchor_wall_ns + frame.anchor_mono_ns
+        if not 0 < now_ns < MAX_TIME_NS:
+            return
+        self._sink.note_pending(
+            stream.rank,
+            table[usable],
+            now_ns=now_ns,
+            heard_wall_ns=received_wall_ns,
+            step=frame.step + stream.step_base,
+            checkpoint_ns=min(max(frame.checkpoint_mono_ns, 0), now_ns),
+        )
 
     def _declare(self, stream: Stream, definition: GroupDef) -> None:
         if stream.definitions.get(definition.index) == definition:

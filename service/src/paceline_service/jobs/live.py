@@ -204,6 +204,7 @@ class LiveAttempt:
 
     def _rank_rows(self, report: Json) -> list[Json]:
         totals = {row["rank"]: row for row in report["ranks"]}
+        ages_s = self._analysis.standstill.ages_s()
         rows = []
         for rank in range(self.attempt.world_size):
             stream = self._feed.newest(rank)
@@ -219,6 +220,7 @@ class LiveAttempt:
                     "ended": stream.ended if stream else "",
                     "dropped": dict(self._feed.dropped(rank)),
                     "telemetry": self._telemetry(rank),
+                    "pending_s": ages_s.get(rank),
                 }
             )
         return rows

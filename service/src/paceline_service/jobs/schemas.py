@@ -87,6 +87,8 @@ class RankRow(BaseModel):
     ended: str
     dropped: dict[str, int]
     telemetry: RankTelemetry | None = None
+    pending_s: float | None = None
+    """Age of the oldest collective that it was in when it was last heard of; null: in none."""
 
 
 class RankList(BaseModel):
