@@ -18,9 +18,9 @@ from paceline_service.analysis.whatif_replay import COLUMNS, Replay
 
 TOP_SHARE = 0.03
 """Share of the ranks that M_W repairs (Lin et al., section 5.1)."""
-MAX_ROWS = 32
-"""Replicas, or ranks without a pipeline, that are replayed one by one: those that work most. Of
-more the others count as not slow; the slowest 3 % of 1,000 ranks are among them."""
+LEAST_ROWS, MAX_ROWS = 4, 32
+"""Replicas, or ranks without a pipeline, that are replayed one by one: those that work most, twice
+as many as M_W may repair, within these bounds. The others count as not slow."""
 LEAST_LOSS = 0.01
 """Below this share of T, T - T_ideal is jitter, and a share of it means nothing."""
 
@@ -242,14 +242,15 @@ def _medians(values: FloatArray, kinds: Int64Array) -> FloatArray:
 
 
 def _rows(row_of: Int64Array, work_of_rank: FloatArray) -> Int64Array:
-    """Return the rows to replay one by one: of more than ``MAX_ROWS`` those that work most."""
+    """Return the rows to replay one by one: those of the ranks that work most."""
     known = row_of >= 0
     if not known.any():
         return np.zeros(0, dtype=np.int64)
     most = np.zeros(int(row_of.max()) + 1)
     np.maximum.at(most, row_of[known], work_of_rank[known])
     rows = np.unique(row_of[known])
-    return rows[np.argsort(-most[rows], kind="stable")[:MAX_ROWS]]
+    count = int(np.clip(2 * math.ceil(TOP_SHARE * len(row_of)), LEAST_ROWS, MAX_ROWS))
+    return rows[np.argsort(-most[rows], kind="stable")[:count]]
 
 
 def _pipelined(graph: Graph) -> BoolArray:

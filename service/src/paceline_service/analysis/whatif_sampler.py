@@ -13,7 +13,7 @@ BATCH_STEPS = 32
 BATCH_POINTS = 50_000
 MAX_STEP_POINTS = 100_000
 """A step of more points is not replayed: it would cost more than the rest of the analysis."""
-DENSE_POINTS = 1_000_000
+DENSE_POINTS = 500_000
 SPARSE_STRIDE = 16
 """All steps are replayed until they come to so many points, afterwards one of so many: the
 figures are means, and by then a further step changes them little."""
