@@ -93,6 +93,13 @@ class Trace:
             return None
         return (self.first_ns, self.last_ns) if self.first_ns >= _EPOCH_NS else None
 
+    def forget(self) -> None:
+        """Let go of the columns once a timeline is made of them: they are most of a trace."""
+        self.activities, self.launches, self.kernels = Columns(4), Columns(4), Columns(4)
+        self.calls, self.host, self.backward = Columns(3), Columns(2), Columns(2)
+        self.kernel_names, self.call_names = [], self.call_names[:1]
+        self.kernel_args, self.call_args = [], []
+
     def launch_of(
         self, correlation: Int64Array
     ) -> tuple[BoolArray, tuple[Int64Array, Int64Array, Int64Array]]:

@@ -73,7 +73,9 @@ def _read(paths: Sequence[Path], faults: Faults) -> Iterable[RankTimeline]:
         if max(trace.rank, trace.world_size) > MAX_RANKS:
             faults.add("unusable_file", path, None, f"left out: rank {trace.rank} is no rank")
             continue
-        yield timeline_of(trace)
+        timeline = timeline_of(trace)
+        trace.forget()
+        yield timeline
 
 
 def _of_one_world(timelines: list[RankTimeline], faults: Faults) -> list[RankTimeline]:
