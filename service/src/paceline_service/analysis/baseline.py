@@ -20,14 +20,14 @@ precision of a mean where jitter is normal, and spikes do not move it."""
 FAULT_IN_LEARNING = 0.2
 """A fault that begins while learning looks like jitter that lasts: a correlation that jumps by
 more than its own error (0.1 at 30 steps of 4 ranks) is not believed."""
-GROWTH = 1.15
-"""How often is learned: what is known then lacks a third of the steps at most."""
-MOVED = 2.5
+GROWTH = 1.1
+"""How often is learned: what is known then lacks a fifth of the steps at most."""
+MOVED = 2.0
 """Standard errors between two epochs beyond which a rank keeps its older offset: one healthy rank
-in 160 then learns an epoch later, and a fault that is too weak to be named yet is not learned."""
-SCALE_STEPS = 60.0
+in 20 then learns an epoch later, and a fault that is too weak to be named yet is not learned."""
+SCALE_STEPS = 150.0
 """A rank's own jitter is believed as far as it was seen in more steps than this; before that it
-is taken to be that of its peers."""
+is taken to be that of its peers: as if healthy ranks differed in it by 6 %, 1 / sqrt(2 * 150)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,8 @@ class Episode:
     launch_lags_ns: list[float] = field(default_factory=list)
     """Of the newest steps, where known."""
     on_device: bool = False
+    period_steps: float | None = None
+    """Steps from stall to stall; None when the rank was slow in every step."""
     parts: int = 1
     """Episodes that this one stands for: the oldest of a rank that is often slow are joined."""
 
@@ -103,7 +105,8 @@ class Episode:
     @property
     def transient(self) -> bool:
         """Whether it was over too soon to call the rank slow."""
-        return not self.open and self.parts == 1 and self.steps < LASTING_STEPS
+        short = self.steps < LASTING_STEPS and self.parts == 1
+        return short and not self.open and self.period_steps is None
 
     def join(self, later: Episode) -> Episode:
         """Return one episode that stands for this one and a ``later`` one of the same rank."""

@@ -20,6 +20,7 @@ from paceline_service.analysis.onset import find_onset
 from paceline_service.analysis.open_episodes import OpenEpisodes
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.own_history import OwnHistory
+from paceline_service.analysis.periodic import PeriodicWatch
 from paceline_service.analysis.places import PeerPlan
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.scores import log_self
@@ -47,6 +48,7 @@ class EpisodeTracker:
         self._by_node = NodeEvidence(world_size)
         self._start = StartWatch(world_size, options)
         self._strays = StrayReference(world_size, options.learning_steps)
+        self._periodic = PeriodicWatch(world_size)
         self._factors = np.ones(world_size)
         self._previous = np.zeros(world_size)
         self._busy: BoolArray = np.zeros(world_size, dtype=np.bool_)
@@ -70,9 +72,14 @@ class EpisodeTracker:
 
     @property
     def episodes(self) -> list[Episode]:
-        """All episodes so far, the closed ones first."""
-        closed = [episode for group in self._closed.values() for episode in group]
-        return closed + [self._open.episode(row) for row in range(len(self._open))]
+        """All episodes so far: closed ones, open ones, and stalls that come at a period."""
+        lasting = [episode for group in self._closed.values() for episode in group]
+        lasting += [self._open.episode(row) for row in range(len(self._open))]
+        ranks = {episode.rank for episode in lasting if not episode.transient}
+        if self.step_s <= 0:
+            return lasting
+        stalls = self._periodic.episodes(self._gamma("period"), self.judged_steps)
+        return lasting + [episode for episode in stalls if episode.rank not in ranks]
 
     @property
     def baseline(self) -> Baseline | None:
@@ -124,6 +131,8 @@ class EpisodeTracker:
         if len(self._open):
             self._follow(note)
         self._name()
+        if self.baseline is not None and self.step_s > 0:
+            self._periodic.see(note, plan, self._busy, self.baseline.jitter, self._gamma("period"))
         return note
 
     def _bet(self, common: FloatArray) -> None:
@@ -277,13 +286,18 @@ class EpisodeTracker:
         ``evidence`` is in units of its test's threshold, at which one false alarm is expected
         in ``gamma_steps`` times the test's share.
         """
-        gamma = self._gamma("peers") * SHARES["peers"]
+        gamma = self._gamma("start") * SHARES["start"]
         chance = max(self.judged_steps, 1) / (gamma * np.maximum(evidence, 1e-12))
         return np.asarray(np.clip(1.0 - chance, 0.0, 0.999999))
 
     def _gamma(self, channel: str) -> float:
+        share = SHARES[channel]
+        if channel == "peers":
+            # Tests that this job has no use for leave their share to this one.
+            share += 0.0 if self._by_past.tests else SHARES["past"]
+            share += 0.0 if self._by_node.tests else SHARES["node"]
         return steps_between_false_alarms(
-            self._options.false_namings_per_month, self.step_s, channels=1 / SHARES[channel]
+            self._options.false_namings_per_month, self.step_s, channels=1 / share
         )
 
     def _time_step(self, duration_ns: int) -> None:

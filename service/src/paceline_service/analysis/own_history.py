@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline_service.analysis.baseline import SCALE_STEPS
 from paceline_service.analysis.evidence import DELTAS, EDetector, weight_table
 from paceline_service.analysis.places import PeerPlan
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
@@ -23,7 +24,6 @@ _CLIP = 2.5
 _MEMORY_STEPS = 128.0
 """Over how many steps the present size of the jitter is averaged: noisier times of all ranks are
 no fault of any."""
-_SCALE_STEPS = 60.0
 
 
 class OwnHistory:
@@ -115,7 +115,7 @@ class OwnHistory:
         doubt, steps, needed = self._doubt
         delta = np.array(DELTAS)
         rank = doubt[self._members] + 2 / self._values
-        scale = delta**2 / (2 * (steps[self._members, None] + _SCALE_STEPS))
+        scale = delta**2 / (2 * (steps[self._members, None] + SCALE_STEPS))
         self._factors = np.exp(-needed * (rank[:, None] + scale))
 
     def _adopt(self, plan: PeerPlan) -> None:

@@ -26,6 +26,7 @@ from paceline_service.analysis.findings import (
 )
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
+from paceline_service.analysis.periodic import passing, with_period
 from paceline_service.analysis.reconcile import reconcile
 from paceline_service.analysis.records import BoolArray
 from paceline_service.analysis.report import Finding, Report
@@ -54,7 +55,8 @@ def judge(
     )
     notes += immaterial
     findings = merge_by_node(findings, _ranks_of_node(nodes), alone)
-    facts = replace(facts, slow_ranks=tuple(sorted(alone)))
+    slow = {e.rank for e in tracker.episodes if e.period_steps is None and not e.transient}
+    facts = replace(facts, slow_ranks=tuple(sorted(slow)))
     for channel in channels:
         findings += channel.findings(facts)
         notes += channel.notes(facts)
@@ -132,6 +134,10 @@ def _material(
     slow = {episode.rank for episode in by_rank}
     for rank, of_rank in groupby(by_rank, key=lambda episode: episode.rank):
         episodes = list(of_rank)
+        gone = passing(episodes)
+        if gone is not None:
+            notes.append(gone)
+            continue
         alone[rank] = alone_ratio(episodes)
         group = next((g for g in peers.groups() if rank in g), np.array([rank]))
         finding = finding_of(
@@ -141,7 +147,13 @@ def _material(
                 peers=np.array([peer for peer in group if peer not in slow], dtype=np.int64),
             ),
         )  # fmt: skip
-        if alone[rank] >= options.material_ratio:
+        finding = with_period(finding, episodes)
+        if all(episode.transient for episode in episodes):
+            notes.append(
+                f"rank {rank} was slow for {sum(e.steps for e in episodes)} steps from step "
+                f"{finding.first_step} on, too short to say that it lasts"
+            )
+        elif alone[rank] >= options.material_ratio:
             findings.append(finding)
         else:
             notes.append(
