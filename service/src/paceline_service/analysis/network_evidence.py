@@ -33,6 +33,8 @@ DEVIATIONS = 3.0
 """A level lies this many deviations above the centre, plus this many errors of the centre: t3
 tails exceed it in 2 % of steps, correlated noise learned from 32 steps in a few percent."""
 FAR_DEVIATIONS = 6.0
+MILD_DEVIATIONS = 1.0
+"""Exceeded by 16 % of normal values: small shifts show in many steps, not in large ones."""
 LEAST_BEFORE = 8
 LEAST_AFTER = 4
 SPLIT_DEVIATIONS = 3.0
@@ -42,22 +44,24 @@ CENTRE_ERROR = 1.2533
 MAX_CORRELATION = 0.9
 CEILING = 1e250
 
-NEAR, FAR, BLOCKS, SIBLINGS = range(4)
-ALLOWED = np.array([0.1, 0.02, 0.1, 0.1])
+NEAR, FAR, BLOCKS, MILD, SIBLINGS = range(5)
+BETS = 5
+ALLOWED = np.array([0.1, 0.02, 0.1, 0.3, 0.1])
 """p0: how often a healthy class may exceed each level."""
-EXPECTED = 0.8
-"""p1: how often a slow one does; it is named if it exceeds in more than half of its steps."""
+EXPECTED = np.array([0.8, 0.8, 0.8, 0.9, 0.8])
+"""p1: how often a slow one does. The bet grows if it really exceeds in more than 42 % of the
+steps (near, blocks), 27 % (far) or 64 % (mild)."""
 GAIN = EXPECTED / ALLOWED
 LOSS = (1 - EXPECTED) / (1 - ALLOWED)
 CLOSING_ODDS = 20.0
 """Log-likelihood ratio for 'as before' that ends an episode: 14 steps in a row."""
-_RECOVERY_STEP = float(np.log((1 - ALLOWED[NEAR]) / (1 - EXPECTED)))
+_RECOVERY_STEP = float(np.log((1 - ALLOWED[NEAR]) / (1 - EXPECTED[NEAR])))
 
 STATE = np.dtype(
     [
-        ("observed", "i8"), ("learned", "?"), ("centre", "f8"), ("levels", "f8", (3,)),
+        ("observed", "i8"), ("learned", "?"), ("centre", "f8"), ("levels", "f8", (4,)),
         ("clip", "f8"), ("every", "i8"), ("block_sum", "f8"), ("block_count", "i8"),
-        ("evidence", "f8", (4,)), ("slow", "?"), ("by_sibling", "?"),
+        ("evidence", "f8", (BETS,)), ("slow", "?"), ("by_sibling", "?"),
         ("recovery", "f8"), ("polled", "?"), ("last_seen", "i8"),
     ]
 )  # fmt: skip
@@ -69,8 +73,8 @@ class Levels:
 
     Attributes:
         centre: (C,) median log transfer.
-        levels: (C, 3) shifts that are exceeded by chance as rarely as ``ALLOWED``: near, far,
-            of block means.
+        levels: (C, 4) shifts that are exceeded by chance as rarely as ``ALLOWED``: near, far,
+            of block means, mild.
         clip: (C,) larger shifts count as this much in a block.
         every: (C,) bet on every so many steps: noise that lasts is one observation.
     """
@@ -105,13 +109,16 @@ def levels_of(values: FloatArray, least: FloatArray) -> Levels:
     error = CENTRE_ERROR * np.maximum(spread, deviation) * lasting / np.sqrt(count)
     near = np.maximum(DEVIATIONS * np.maximum(spread, 0.8 * deviation) + DEVIATIONS * error, least)
     far = np.maximum(FAR_DEVIATIONS * spread + DEVIATIONS * error, 2 * least)
-    high, top = np.quantile(residual, 0.95, axis=1), residual.max(axis=1)
+    mild = np.maximum(MILD_DEVIATIONS * np.maximum(spread, 0.8 * deviation) + 2 * error, least)
+    often, high = np.quantile(residual, [0.8, 0.95], axis=1)
+    top = residual.max(axis=1)
     block = DEVIATIONS * (deviation * lasting / np.sqrt(BLOCK) + error)
     levels = np.stack(
         [
             np.maximum(near, high + least / 2),
             np.maximum(far, top + least / 2),
             tame.mean(axis=1) + np.maximum(block, least),
+            np.maximum(mild, often + least / 2),
         ],
         axis=1,
     )
@@ -197,7 +204,7 @@ class Evidence:
         evidence = state["evidence"][seen]
         excess = value - state["centre"][seen]
         due = learned & (observed % np.maximum(state["every"][seen], 1) == 0)
-        for row in (NEAR, FAR):
+        for row in (NEAR, FAR, MILD):
             _bet(evidence, row, due, excess > state["levels"][seen, row])
         clip = state["clip"][seen]
         sums = state["block_sum"][seen] + np.where(learned, np.clip(excess, -clip, clip), 0.0)
@@ -262,7 +269,7 @@ class Evidence:
         return level, error
 
     def total(self, classes: NDArray[np.intp] | slice = slice(None)) -> FloatArray:
-        """Return the evidence against each class: the mean of its four bets."""
+        """Return the evidence against each class: the mean of its bets."""
         return np.asarray(self.state["evidence"][classes].mean(axis=1))
 
     def watched(self) -> int:
