@@ -277,3 +277,68 @@ def test_identical_traces_of_all_ranks_are_healthy(tmp_path: Path) -> None:
     one = traces(TraceJob())[0]
     same = [{**one, "distributedInfo": {"rank": rank, "world_size": 4}} for rank in range(4)]
     assert report(tmp_path, same)["verdict"] == "healthy"
+
+
+def test_each_file_is_told_before_it_is_read(tmp_path: Path) -> None:
+    paths = write_traces(tmp_path, traces(TraceJob(steps=1)))
+    told: list[Path] = []
+    analyze_paths([tmp_path], told.append)
+    assert told == paths
+
+
+def test_a_file_that_does_not_exist_is_bad_input_by_name(tmp_path: Path) -> None:
+    paths = write_traces(tmp_path, traces(TraceJob(steps=1)))
+    with pytest.raises(InputError, match=r"rank9\.json does not exist"):
+        analyze_paths([*paths, tmp_path / "rank9.json"])
+
+
+def transfer(kernel: Json, rank: int, peer: int) -> None:
+    """Make a kernel one side of a transfer between two ranks."""
+    kernel["name"] = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    side = "Dst Rank" if rank < peer else "Src Rank"
+    kernel["args"]["Collective name"] = "send" if rank < peer else "recv"
+    kernel["args"][side] = peer
+
+
+def test_a_send_is_paired_with_its_receive_where_both_sides_are_named(tmp_path: Path) -> None:
+    documents = traces(TraceJob(labelled=True, groups=((0, 1), (2, 3)), steps=4))
+    for rank, peer in ((0, 1), (1, 0)):
+        for kernel in kernels_of(documents[rank], "AllGather"):
+            transfer(kernel, rank, peer=peer)
+    answer = report(tmp_path, documents)
+    assert answer["data"]["complete"], notes(answer)
+    assert answer["job"]["collectives"] == 4 * 4
+
+
+def test_a_send_to_nobody_known_is_not_paired(tmp_path: Path) -> None:
+    documents = traces(TraceJob(labelled=True, world_size=2, steps=4))
+    for rank, document in enumerate(documents):
+        for kernel in kernels_of(document, "AllGather"):
+            transfer(kernel, rank, peer=1 - rank)
+            kernel["args"].pop("Dst Rank", None)
+            kernel["args"].pop("Src Rank", None)
+    answer = report(tmp_path, documents)
+    assert answer["data"]["dropped"] == {"unpaired": 8}
+    assert "whose other side the trace does not name" in notes(answer)
+
+
+def test_a_number_that_the_group_gave_pairs_what_repeats_itself(tmp_path: Path) -> None:
+    documents = traces(TraceJob(slow=1, labelled=True, numbered=False, kernels=(REDUCE,)))
+    for document in documents:
+        for number, kernel in enumerate(kernels_of(document)):
+            kernel["args"]["Seq"] = 500 + number
+    documents[2] = without(documents[2], kernels_of(documents[2])[:7])
+    answer = report(tmp_path, documents)
+    assert answer["data"]["trace"]["collectives"] == 33
+    assert answer["data"]["trace"]["last_arrivers"][0]["rank"] == 1
+
+
+def test_a_group_whose_members_no_trace_names_is_not_taken_for_all_ranks(tmp_path: Path) -> None:
+    documents = traces(TraceJob(labelled=True, groups=((0, 1), (2, 3)), steps=3))
+    for document in documents:
+        for kernel in kernels_of(document):
+            kernel["args"]["Process Group Ranks"] = "[0, 1, ...]"
+            kernel["args"]["Process Group Name"] = "one name for all"
+    answer = report(tmp_path, documents)
+    assert answer["job"]["collectives"] == 0
+    assert "a process group whose members no trace names" in notes(answer)

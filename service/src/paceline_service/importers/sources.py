@@ -14,7 +14,7 @@ from pathlib import Path
 from paceline.errors import InputError
 from paceline_service.importers.answer import Answer
 from paceline_service.importers.events import read_event_log
-from paceline_service.importers.faults import Faults
+from paceline_service.importers.faults import Faults, show_nothing
 from paceline_service.importers.flight_recorder import begins_dump, read_dumps
 from paceline_service.importers.kineto.job import analyze_traces
 from paceline_service.importers.kineto.recognize import begins_trace
@@ -74,10 +74,14 @@ DUMPS = Source(name="Flight Recorder dump", begins=begins_dump, analyze=_analyze
 SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF, DUMPS]
 
 
-def analyze_paths(paths: Sequence[Path]) -> Answer:
+def analyze_paths(paths: Sequence[Path], reading: Callable[[Path], None] = show_nothing) -> Answer:
     """Return the answer for the files at ``paths``; a directory gives those directly in it.
 
     Files that are of no known format are left out and told, as long as there are others.
+
+    Args:
+        paths: files and directories.
+        reading: told of a file before it is read; formats of small files do not tell.
 
     Raises:
         InputError: nothing there can be read, or what is there is of several formats.
@@ -100,8 +104,10 @@ def analyze_paths(paths: Sequence[Path]) -> Answer:
         # It has rules of its own for what else lies in a directory of logs.
         return _events_or_known_formats(paths)
     named = {path for path in paths if not path.is_dir()}
-    faults = Faults()
+    faults = Faults(reading=reading)
     for path in others:
+        if path in named and not path.exists():
+            raise InputError(f"{path} does not exist")
         if path in named:
             raise InputError(f"{path} is {_unknown()}")
         faults.add("skipped_file", path, None, f"left out: it is {_unknown()}")

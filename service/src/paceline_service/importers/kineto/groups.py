@@ -80,6 +80,9 @@ def _by_group(
         if here is None and (of_stream[stream] or trace.group_count > 1):
             reasons["the trace has several process groups and does not say of which it is"] += 1
             continue
+        if here is None and calls.labels[row].group_size not in (0, world_size):
+            reasons["a process group whose members no trace names"] += 1
+            continue
         if here is None:
             name = f"stream {bare.index(stream)}" if len(bare) > 1 else "world"
             only = next(iter(trace.groups.items()), None)

@@ -165,14 +165,14 @@ def _described(
     """Return the signature and the number of the step of each collective, by member."""
     labels = [[view.calls.labels[i] for i in r] for view, r in zip(views, rows, strict=True)]
     counted = all(label.elements >= 0 for own in labels for label in own)
+    in_sequence = all(label.seq >= 0 for own in labels for label in own)
     texts, steps = [], []
     for view, mine, own in zip(views, rows, labels, strict=True):
-        texts.append(
-            [
-                _signature(view, int(i), label, key, counted)
-                for i, label in zip(mine, own, strict=True)
-            ]
-        )
+        signs = [_signature(view, int(i), label, key, counted) for i, label in
+                 zip(mine, own, strict=True)]  # fmt: skip
+        if in_sequence:  # the number that the process group itself gave
+            signs = [f"{sign}, number {label.seq}" for sign, label in zip(signs, own, strict=True)]
+        texts.append(signs)
         step = view.call_step[mine]
         steps.append(np.where(step >= 0, view.steps[np.maximum(step, 0)], -1))
     return texts, steps

@@ -52,6 +52,7 @@ def read_windows(paths: Sequence[Path], faults: Faults) -> tuple[list[Window], i
 def _read(paths: Sequence[Path], faults: Faults) -> Iterable[RankTimeline]:
     seen: dict[str, Path] = {}
     for path in paths:
+        faults.reading(path)
         trace = read_trace(path, faults)
         if not trace.events:
             faults.add("unusable_file", path, None, "a trace without usable events; left out")
