@@ -150,6 +150,10 @@ class CauseWatch:
             step_ns=self._step_ns(spans),
         )
 
+    def kept_steps(self, spans: Sequence[tuple[int, int]]) -> int:
+        """Return how many steps of ``spans`` were analysed; others were lost or left out."""
+        return round(float(self._steps.counts[self._chosen(spans)].sum()))
+
     def own_past(self, rank: int, spans: Sequence[tuple[int, int]]) -> tuple[FloatArray, int]:
         """Return the means of a rank's own samples over some steps, and how many there are."""
         return self.telemetry.mean(rank, self._windows(rank, spans))

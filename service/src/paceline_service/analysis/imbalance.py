@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.vocabulary import Phase
+from paceline.vocabulary import EXCLUSIVE_PHASES, Phase, phase_name
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.report import Finding
@@ -38,7 +38,21 @@ LEAST_PEERS = 4
 """Of three ranks the second is the median: nothing is left to compare the first with."""
 MEMORY_STEPS = 512
 """Sums fade with this time constant: the work of a job changes, and so must the answer."""
+_RATE_STEPS = 8
+_BEGUN_RATE = 0.2
+"""Rotation begins where such steps begin to be frequent, measured over some 8 steps."""
 _LEAST_NS = 1_000.0
+
+
+_MAIN_SHARE = 0.4
+_ACTION = (
+    "sort or pack sequences so that every rank gets as many tokens in each step  # no node needs "
+    "to be drained: the slowest rank changes"
+)
+_ACTION_OF_ROTATION = (
+    "log the batch and its files of the slowest rank in each step  # no node needs to be drained: "
+    "the slowest rank changes; look for what ranks do in turns (logging, data shards, experts)"
+)
 
 
 @dataclass(slots=True)
@@ -61,6 +75,10 @@ class Imbalance:
         )
         self._alone = np.zeros(world_size)
         """Fading number of steps in which each rank alone was far behind."""
+        self._alone_phase_ns = np.zeros(len(EXCLUSIVE_PHASES))
+        """Fading excess of those ranks in those steps, by phase."""
+        self._alone_rate = 0.0
+        self._alone_first = -1
         self._steps = 0.0
         self._seen = 0
         self._excess_ns = 0.0
@@ -78,6 +96,7 @@ class Imbalance:
         self._seen += 1
         self._steps = self._steps * fade + 1
         self._alone *= fade
+        self._alone_phase_ns *= fade
         self._excess_ns *= fade
         self._duration_ns = self._duration_ns * fade + row.duration_ns
         self._blamed_ns = self._blamed_ns * fade + step.blame.blamed_ns.sum(axis=1)
@@ -93,11 +112,17 @@ class Imbalance:
             behind_ns = max(behind_ns, float(own.max() - np.median(own)))
             if len(here) >= LEAST_PEERS and alone < 0:
                 place = alone_behind(own)
-                alone = int(here[place]) if place >= 0 else -1
+                if place >= 0:
+                    alone = int(here[place])
+                    typical = np.median(row.phase_self_ns[here], axis=0)
+                    self._alone_phase_ns += np.maximum(row.phase_self_ns[alone] - typical, 0.0)
             self._learn_pairs(row.phase_self_ns, here)
         self._excess_ns += behind_ns
         if alone >= 0:
             self._alone[alone] += 1
+            if self._alone_rate < _BEGUN_RATE:
+                self._alone_first = row.step
+        self._alone_rate += ((alone >= 0) - self._alone_rate) / _RATE_STEPS
         if self._first_step < 0:
             self._first_step = row.step
         self._last_step = row.step
@@ -112,9 +137,13 @@ class Imbalance:
         # What slow ranks cost is theirs; the rest of the excess is the imbalance.
         share = float(self._blamed_ns[others].sum()) / blamed_ns if blamed_ns > 0 else 0.0
         ratio = share * self._excess_ns / self._duration_ns
-        evidence = self._lengths(others) or self._rotation(others)
+        spread, evidence = self._lengths(others)
+        by_length = bool(evidence)
+        evidence = evidence or self._rotation(others)
         if not evidence or ratio < facts.options.material_ratio:
             return []
+        cause, phase = ("compute", None) if by_length else self._phase()
+        first_step = self._first_step if by_length else self._alone_first
         fading = self._steps / self._seen
         wasted_gpu_s = float(self._blamed_ns[others].sum()) / 1e9 / fading
         return [
@@ -122,11 +151,11 @@ class Imbalance:
                 kind="imbalance",
                 ranks=[],
                 nodes=[],
-                cause="input",
-                phase=None,
-                first_step=self._first_step,
+                cause=cause,
+                phase=phase,
+                first_step=first_step,
                 last_step=self._last_step,
-                slowdown=None,
+                slowdown=float(np.exp(spread)) if by_length else None,
                 recoverable_ratio=min(ratio, 1.0),
                 wasted_gpu_s=wasted_gpu_s,
                 confidence=None,
@@ -135,8 +164,7 @@ class Imbalance:
                     f"the slowest rank of a step took {ratio:.1%} of the step longer than the "
                     "median one; with even work the steps would be that much shorter",
                 ],
-                action="sort or pack sequences so that every rank gets as many tokens in each "
-                "step  # no node needs to be drained: the slowest rank changes",
+                action=_ACTION if by_length else _ACTION_OF_ROTATION,
             )
         ]
 
@@ -155,22 +183,31 @@ class Imbalance:
         self._pairs.sums[:, here] += logs
         self._pairs.products[:, :, here] += logs[:, None, :] * logs[None, :, :]
 
-    def _lengths(self, others: BoolArray) -> list[str]:
-        """Return the evidence that forward and backward follow something that varies."""
+    def _phase(self) -> tuple[str, str | None]:
+        """Return cause and phase of what made one rank after the other late."""
+        total = float(self._alone_phase_ns.sum())
+        main = int(np.argmax(self._alone_phase_ns))
+        if total <= 0 or self._alone_phase_ns[main] < _MAIN_SHARE * total or not main:
+            return "unknown", None
+        phase = Phase(main)
+        return ("input" if phase in (Phase.INPUT, Phase.COPY) else "compute"), phase_name(phase)
+
+    def _lengths(self, others: BoolArray) -> tuple[float, list[str]]:
+        """Return the spread of the batches, log units, and the evidence that they differ."""
         covariance, count = within_covariance(
             self._pairs.count, self._pairs.sums, self._pairs.products, others
         )
         if count < LEAST_STEPS:
-            return []
+            return 0.0, []
         forward, backward, optimizer = np.diag(covariance)
         if min(forward, backward) <= 0:
-            return []
+            return 0.0, []
         pearson = float(covariance[0, 1] / np.sqrt(forward * backward))
         both = float(forward + backward + 2 * covariance[0, 1])
         following = float(2 * (covariance[0, 2] + covariance[1, 2]) / both) if optimizer else 1.0
         if pearson < LEAST_PEARSON or abs(following) > MOST_FOLLOWING:
-            return []
-        return [
+            return 0.0, []
+        return float(np.sqrt(both) / 2), [
             "forward and backward of a rank grow and shrink together from step to step (Pearson "
             f"{pearson:.3f}, forward by {np.sqrt(forward):.1%}), its optimizer does not: the "
             "batches are of different size, for example in sequence length",

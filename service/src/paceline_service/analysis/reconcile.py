@@ -13,6 +13,11 @@ from paceline_service.analysis.report import Finding
 
 STAGE_MARGIN = 1.05
 """A rank this much slower than its slow stage is slow by itself as well."""
+CHANCE_SDS = 6.0
+"""Standard deviations that a rank's mean must stand apart where batches differ in size; the best
+of all stretches of all ranks is looked at, and ranks of one replica share their batches."""
+_OF_BATCH = ("forward", "backward", None)
+LEAST_IN_TURN = 3
 AT_ONCE_STEPS = 20
 """Troubles that begin within so many steps of each other began together."""
 
@@ -25,6 +30,8 @@ def reconcile(findings: list[Finding]) -> tuple[list[Finding], list[str]]:
     kept = _stages_before_ranks(kept)
     kept = _nodes_before_ranks(kept)
     kept = _ranks_before_their_network(kept)
+    kept = _lengths_before_ranks(kept, notes)
+    kept = _rotation_before_periods(kept)
     kept = _culprits_before_everyone(kept)
     kept = _culprits_before_kinds(kept, notes)
     kept.sort(key=lambda finding: -(finding.wasted_gpu_s or 0.0))
@@ -117,12 +124,47 @@ def _ranks_before_their_network(findings: list[Finding]) -> list[Finding]:
     ]
 
 
+def _lengths_before_ranks(findings: list[Finding], notes: list[str]) -> list[Finding]:
+    """A rank that drew long batches for a while is not slow: chance alone does that.
+
+    The mean of n batches of log spread s differs from that of a peer by s * sqrt(2 / n).
+    """
+    spreads = [
+        math.log(one.slowdown) for one in findings if one.kind == "imbalance" and one.slowdown
+    ]
+    out = []
+    for finding in findings:
+        if finding.kind == "straggler" and spreads and finding.phase in _OF_BATCH:
+            steps = (finding.last_step or 0) - (finding.first_step or 0) + 1
+            chance = CHANCE_SDS * spreads[0] * math.sqrt(2 / max(steps, 1))
+            if math.log(finding.slowdown or 1.0) < chance:
+                ranks = ", ".join(map(str, finding.ranks[:8]))
+                notes.append(
+                    f"rank {ranks} was behind for {steps} steps by no more than batches of "
+                    "different size explain"
+                )
+                continue
+        out.append(finding)
+    return out
+
+
+def _rotation_before_periods(findings: list[Finding]) -> list[Finding]:
+    """Ranks that are late in turns, each at its period, are one rotation."""
+    if not any(finding.kind == "imbalance" and not finding.slowdown for finding in findings):
+        return findings
+    turns = [finding for finding in findings if finding.period_steps is not None]
+    if len(turns) < LEAST_IN_TURN:
+        return findings
+    return [finding for finding in findings if finding.period_steps is None]
+
+
 def _culprits_before_everyone(findings: list[Finding]) -> list[Finding]:
     """All became slower when one did: they wait for it where no record shows a wait."""
     begun = [
         finding.first_step
         for finding in findings
-        if finding.kind in ("straggler", "communication") and finding.first_step is not None
+        if finding.kind in ("straggler", "communication", "imbalance")
+        and finding.first_step is not None
     ]
     return [
         finding
