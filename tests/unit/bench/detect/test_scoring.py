@@ -20,6 +20,7 @@ from paceline_service.bench.detect.volume import poisson_lower, poisson_upper
 
 FOUND = FaultOutcome(
     what="rank 3", cost_ratio=0.05, apart="", found=True, true_cause="input", named_cause="input",
+    cause_scored=True,
     delay_scored=True, delay_bound=8.0, plain_delay_bound=8.0, delay_steps=12, onset_error=0,
     true_wasted_gpu_s=100.0, named_wasted_gpu_s=90.0, true_recoverable=0.05, named_recoverable=0.05,
 )  # fmt: skip

@@ -20,8 +20,9 @@ def _healthy(
     layouts: tuple[Layout, ...] = ANY, noise: Noise | None = None,
     verdicts: tuple[str, ...] = ("healthy",), comm_scale: float = 1.0,
 ) -> Scenario:  # fmt: skip
+    layout = draw_layout(rng, layouts)
     spec = JobSpec(
-        layout=draw_layout(rng, layouts), steps=steps, seed=seed,
+        layout=layout, steps=steps, seed=seed, micro_batches=2 * layout.pp,
         noise=noise or draw_noise(rng), control=control or Control(), comm_scale=comm_scale,
         shared_clocks=bool(rng.random() < 0.7), release_noise_s=pick(rng, 0.0001, 0.0003),
         telemetry=bool(rng.random() < 0.2),

@@ -61,9 +61,11 @@ def _any_rank(rng: Rng, layout: Layout) -> int:
 
 
 def _spec(rng: Rng, seed: int, layouts: tuple[Layout, ...], jitters: tuple[float, ...]) -> JobSpec:
+    layout = draw_layout(rng, layouts)
     return JobSpec(
-        layout=draw_layout(rng, layouts),
+        layout=layout,
         seed=seed,
+        micro_batches=2 * layout.pp,
         noise=draw_noise(rng, jitters),
         shared_clocks=bool(rng.random() < 0.7),
         release_noise_s=pick(rng, 0.0001, 0.0003),
@@ -209,7 +211,8 @@ def node(rng: Rng, seed: int) -> Scenario:
     ranks = range(number * spec.layout.node_size, (number + 1) * spec.layout.node_size)
     fault = Fault(
         kind="node", ranks=tuple(ranks), nodes=(number,), cause=draw_causes(rng),
-        slowdown=pick(rng, 0.02, 0.04, 0.1, 0.25), first=int(rng.integers(60, 140)),
+        slowdown=pick(rng, 0.005, 0.01, 0.02, 0.04, 0.1, 0.25, 1.0),
+        first=int(rng.integers(60, 140)),
     )  # fmt: skip
     return _scored("node", seed, rng, spec, fault)
 
@@ -220,7 +223,7 @@ def stage(rng: Rng, seed: int) -> Scenario:
     number = spec.layout.pp - 1 if rng.random() < 0.6 else int(rng.integers(spec.layout.pp))
     fault = Fault(
         kind="stage", ranks=tuple(map(int, spec.layout.stage(number))),
-        slowdown=pick(rng, 0.1, 0.2, 0.4, 0.8), first=0 if rng.random() < 0.7 else 80,
+        slowdown=pick(rng, 0.05, 0.1, 0.2, 0.4, 1.0, 2.0), first=0 if rng.random() < 0.7 else 80,
     )  # fmt: skip
     return Scenario(
         family="stage", seed=seed, spec=replace(spec, faults=(fault,)),
@@ -240,7 +243,7 @@ def network(rng: Rng, seed: int) -> Scenario:
         payload_bytes={**spec.payload_bytes, "pp": 0.3e9},
     )  # fmt: skip
     nodes = spec.layout.world_size // spec.layout.node_size
-    first, size = int(rng.integers(60, 140)), pick(rng, 0.5, 1.0, 2.0)
+    first, size = int(rng.integers(60, 140)), pick(rng, 0.1, 0.25, 0.5, 1.0, 2.0)
     here = int(rng.integers(nodes))
     if rng.random() < 0.5:
         fault = Fault(kind="nic", nodes=(here,), slowdown=size, cause="network", first=first)

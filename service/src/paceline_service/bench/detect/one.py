@@ -133,7 +133,7 @@ class _Watch:
         at = self.found_at[number]
         scored = scenario.delay_scored and not reason
         period = first.period_steps if first is not None else None
-        one_each = len(findings) == 1 and len(self.faults) == 1
+        one_each = len(findings) == 1 and len(self.faults) == 1 and bool(fault.ranks)
         return FaultOutcome(
             what=_what(fault),
             cost_ratio=cost.ratio,
@@ -141,6 +141,7 @@ class _Watch:
             found=found,
             true_cause=fault.cause,
             named_cause=first.cause if first is not None else None,
+            cause_scored=fault.kind != "rotating",
             delay_scored=scored,
             delay_bound=scenario.delay_bound(fault) if scored else None,
             plain_delay_bound=scenario.plain_delay_bound(fault) if scored else None,

@@ -19,6 +19,7 @@ class FaultOutcome:
     found: bool
     true_cause: str
     named_cause: str | None
+    cause_scored: bool
     delay_scored: bool
     delay_bound: float | None
     plain_delay_bound: float | None

@@ -81,11 +81,13 @@ class Scenario:
         """Return why ``fault`` is scored apart; empty when it is not."""
         if self.apart:
             return self.apart
-        if fault.on_network or fault.kind in ("stage", "job", "rotating"):
+        if fault.on_network or fault.kind in ("job", "rotating"):
             return ""
         lasting = log1p(fault.slowdown)
         if fault.first == 0 and lasting < SPREAD_SDS * self.spec.noise.spread:
             return "within the healthy spread from the first step"
+        if fault.kind == "stage":
+            return ""
         last = min(fault.last, self.spec.steps - 1)
         if last - fault.first + 1 < allowed_steps(self.delay_bound(fault)):
             return "too short"

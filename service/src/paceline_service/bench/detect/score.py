@@ -20,7 +20,9 @@ def score(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     right = sum(outcome.right_findings for outcome in outcomes)
     false = sum(len(outcome.false) for outcome in outcomes)
     healthy = [outcome for outcome in outcomes if not outcome.faults]
-    causes = Counter((fault.true_cause, fault.named_cause or "none") for fault in found)
+    causes = Counter(
+        (fault.true_cause, fault.named_cause or "none") for fault in found if fault.cause_scored
+    )
     cause_right = sum(n for (true, named), n in causes.items() if true == named)
     return {
         "scenarios": len(outcomes),
@@ -33,7 +35,7 @@ def score(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "faults_found": len(found),
         "apart": _apart(outcomes),
         "delay": delays(outcomes),
-        "cause_right": _ratio(cause_right, len(found)),
+        "cause_right": _ratio(cause_right, causes.total()),
         "causes": _nested(causes),
         "kinds": _nested(Counter((outcome.expected[0], outcome.verdict) for outcome in outcomes)),
         "verdict_right": _ratio(
@@ -105,22 +107,32 @@ def quantile(ratios: Sequence[float], level: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def culprits(outcomes: Sequence[Outcome]) -> dict[str, float | int | None]:
-    """Return, of the TP and PP jobs with slow ranks, in how many only culprits are named.
+def culprits(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
+    """Return, of the jobs with a slow rank that counts, in how many it is named and no victim.
 
-    Beside it by largest blamed wait, and by largest caused wait, which names victims.
+    Beside it whether the rank with the largest blamed wait is a culprit, and the one with the
+    largest caused wait, who may be a victim. Jobs in which lateness is inherited (TP, PP) apart.
     """
-    cases = [
-        outcome for outcome in outcomes
-        if outcome.parallel and outcome.blamed_rank is not None
-        and any(_counts(fault) and fault.found for fault in outcome.faults)
-    ]  # fmt: skip
-    return {
-        "cases": len(cases),
-        "culprit_named": sum(not outcome.false for outcome in cases),
-        "most_blamed_is_culprit": sum(o.blamed_rank in o.culprits for o in cases),
-        "most_waited_for_is_culprit": sum(o.victim_rank in o.culprits for o in cases),
-    }
+    found = {}
+    for name, parallel in (("tp_pp", True), ("others", False)):
+        cases = [
+            outcome
+            for outcome in outcomes
+            if outcome.parallel is parallel
+            and outcome.blamed_rank is not None
+            and any(_counts(fault) for fault in outcome.faults)
+        ]
+        found[name] = {
+            "cases": len(cases),
+            "named": sum(
+                all(fault.found for fault in o.faults if _counts(fault)) and not o.false
+                for o in cases
+            ),
+            "victims_named": sum(bool(o.false) for o in cases),
+            "most_blamed": sum(o.blamed_rank in o.culprits for o in cases),
+            "most_waited_for": sum(o.victim_rank in o.culprits for o in cases),
+        }
+    return found
 
 
 def severity(outcomes: Sequence[Outcome]) -> dict[str, float | None]:

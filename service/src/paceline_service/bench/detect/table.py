@@ -31,12 +31,8 @@ def rows_of_detect(result: Mapping[str, Any]) -> Rows:
         ("verdict right", _share(s["verdict_right"]), f"{s['scenarios']} jobs", ""),
         ("healthy jobs with somebody named", str(s["healthy_jobs_with_somebody_named"]),
          f"of {s['healthy_jobs']}", "0"),
-        ("culprits and no victims named (TP, PP)", str(culprit["culprit_named"]),
-         f"of {culprit['cases']}", "all"),
-        ("  the most blamed is a culprit", str(culprit["most_blamed_is_culprit"]),
-         f"of {culprit['cases']}", ""),
-        ("  the most waited for is one", str(culprit["most_waited_for_is_culprit"]),
-         f"of {culprit['cases']}", ""),
+        *_culprits("TP, PP", culprit["tp_pp"]),
+        *_culprits("DP, EP, sharded", culprit["others"]),
         ("error of wasted GPU-seconds, median", _share(s["blame_error"]["median"]),
          f"95th: {_share(s['blame_error']['p95'])}", ""),
         ("error of recoverable time, median", _share(s["recoverable_error"]["median"]),
@@ -50,6 +46,16 @@ def rows_of_detect(result: Mapping[str, Any]) -> Rows:
     rows += [_family(name, one) for name, one in result["families"].items()]
     rows += [("crashed", error, "", "none") for error in s["errors"]]
     return rows
+
+
+def _culprits(jobs: str, one: Mapping[str, int]) -> Rows:
+    """Return how often the culprit and nobody else was named in jobs of one kind."""
+    return [
+        (f"culprit named and no victim ({jobs})", str(one["named"]), f"of {one['cases']}", "all"),
+        ("  somebody else named", str(one["victims_named"]), "", "0"),
+        ("  is most blamed, most waited for",
+         f"{one['most_blamed']}, {one['most_waited_for']}", f"of {one['cases']}", ""),
+    ]  # fmt: skip
 
 
 def _volume(one: Mapping[str, Any]) -> Rows:

@@ -42,7 +42,7 @@ def costs(scenario: Scenario) -> list[Cost]:
         others = spec.faults[:number] + spec.faults[number + 1 :]
         without = clean if not others else _times(spec, others)
         window = slice(fault.first, min(fault.last + 1, spec.steps))
-        victims = spec.layout.world_size - max(len(fault.ranks), 1)
+        victims = spec.layout.world_size - len(fault.ranks)
         lost_ns = float(together[window].sum() - without[window].sum())
         found.append(
             Cost(

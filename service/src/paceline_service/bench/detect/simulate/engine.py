@@ -116,7 +116,9 @@ class Engine:
         self, dimension: str, op: Op, *, part: float = 1.0, joined: FloatArray | None = None,
         blocking: bool = False,
     ) -> FloatArray:  # fmt: skip
-        """Start one operation per group behind what their streams still do.
+        """Start one operation per group; it runs behind what the streams of its members still do.
+
+        Recorded is the call, as the hooks record it where nothing is timed on a device.
 
         Args:
             dimension: whose groups.
@@ -130,11 +132,12 @@ class Engine:
         """
         groups = self.groups[dimension]
         members = groups.members
-        arrival = np.maximum(self.now[members], self._comm_free[dimension][members])
+        arrival = self.now[members]
+        ready = np.maximum(arrival, self._comm_free[dimension][members])
         payload = self.spec.bytes_of(dimension, part)
         transfer = self.transfer_ns(dimension, payload, groups)
         lag = np.abs(self._release.standard_normal(members.shape)) * self.spec.release_noise_s * NS
-        release = (arrival.max(axis=1) + transfer)[:, None] + lag + self._skew_ns[members]
+        release = (ready.max(axis=1) + transfer)[:, None] + lag + self._skew_ns[members]
         self._comm_free[dimension][members] = release
         seq = self._seq[dimension]
         self._seq[dimension] += 1
