@@ -6,7 +6,6 @@ one share per reason. Damage (an XID, an ECC error, a lost GPU) is kept as event
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ MAX_VALUES = 8_000_000
 """Numbers that are kept over all ranks, 64 MB."""
 LEAST_ROWS, MOST_ROWS = 64, 2048
 """Of one rank: a minute of samples as they came, and half an hour where memory allows."""
+MOST_VALUE = 1e20
+"""No counter of 64 bits is larger; what is cannot be summed."""
 MAX_EVENTS = 16
 """Of one rank and name; the newest are kept. A GPU that fails logs the same again and again."""
 
@@ -261,4 +262,4 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     number = float(value)
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= MOST_VALUE else None

@@ -58,14 +58,16 @@ def finding_of(episodes: list[Episode], beside: Bystanders) -> Finding:
     node = beside.nodes.get(last.rank, "")
     total = _Totals(episodes)
     phase, phase_cause, shares = _main_phase(total.phase_excess_ns, beside.phases_known)
+    spans = [(e.first_step, e.end_step) for e in episodes]
+    # Of a rank that stalls at a period only the stalls are counted, of its pauses all steps.
+    steps = max(beside.watch.kept_steps(spans), total.steps, 1)
     symptoms = Symptoms(
         phase=phase,
         phase_cause=phase_cause,
-        excess_ns=(total.self_ns - total.peer_self_ns) / max(total.steps, 1),
+        excess_ns=(total.self_ns - total.peer_self_ns) / steps,
         launched_late=total.launched_late,
         on_device=last.on_device,
     )
-    spans = [(e.first_step, e.end_step) for e in episodes]
     around = beside.watch.surroundings(last.rank, beside.peers, spans, beside.nodes)
     why = explain(symptoms, around)
     if phase == "host" and why.cause in ("compute", "gpu_throttle"):
@@ -82,6 +84,7 @@ def finding_of(episodes: list[Episode], beside: Bystanders) -> Finding:
         recoverable_ratio=total.recoverable_ratio,
         wasted_gpu_s=total.blamed_ns / 1e9,
         confidence=max(episode.confidence for episode in episodes),
+        period_steps=last.period_steps,
         evidence=[
             *_evidence(episodes, total, phase, shares), *why.sentences, *_launches(total, why)
         ],
