@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline_service.analysis.blame_plan import Plan
+from paceline_service.analysis.excess import Excess
 from paceline_service.analysis.joins import Joins
 from paceline_service.analysis.levels import IndexArray, find_levels
 from paceline_service.analysis.matching import Matches
@@ -32,6 +33,8 @@ class StepBlame:
         blamed_ns: (R, 7) charged to each rank and phase.
         network_ns: (R,) charged to the transfers of each rank: it was waited for because it had
             stood longer in communication than the others. Part of ``unattributed_ns``.
+        schedule_ns: charged to nobody, because ranks of the same role take as long: the bubbles
+            of a pipeline. Part of ``unattributed_ns`` too.
         caused_ns: (R,) waits at collectives where the rank arrived last; names victims too.
         last_count: (R,) how often the rank arrived last, where that is significant.
         unattributed_ns: waits that no rank's own delay explains. ``blamed_ns.sum()`` and this
@@ -40,6 +43,7 @@ class StepBlame:
 
     blamed_ns: FloatArray
     network_ns: FloatArray
+    schedule_ns: float
     caused_ns: Int64Array
     last_count: Int64Array
     unattributed_ns: float
@@ -59,20 +63,28 @@ class BlameLedger:
         self._before: Plan | None = None
 
     def charge(
-        self, row: StepRow, matches: Matches, waits: Waits, exposures: Exposures
+        self,
+        row: StepRow,
+        matches: Matches,
+        waits: Waits,
+        exposures: Exposures,
+        peer_groups: list[Int64Array],
     ) -> StepBlame:
         """Charge the waits of the step ``row``; the steps must come in order."""
         ranks = len(row.self_ns)
         joins = Joins(matches, exposures, ranks)
-        plan = self._plan(joins, waits, exposures)
+        peers = Excess(row.phase_self_ns, row.comm_ns, peer_groups)
+        plan = self._plan(joins, waits, exposures, peers)
         charge = plan.distribute(np.ones(len(exposures.row)))
         by_row_ns, unattributed_ns = charge.by_row_ns, charge.unattributed_ns
+        schedule_ns = charge.schedule_ns
         if self._before is not None:
             factor, older_ns = self._before.inherit(plan, charge.share)
             unattributed_ns += older_ns
             if factor.any():
                 earlier = self._before.distribute(factor)
                 by_row_ns = by_row_ns + earlier.by_row_ns
+                schedule_ns += earlier.schedule_ns
                 unattributed_ns += earlier.unattributed_ns
                 unattributed_ns += float(self._before.earlier_ns @ earlier.share)
         else:
@@ -89,10 +101,11 @@ class BlameLedger:
             network_ns=by_row_ns[COMM],
             caused_ns=plan.caused_ns(),
             last_count=np.bincount(waits.last_rank[waits.last_rank >= 0], minlength=ranks),
-            unattributed_ns=unattributed_ns + float(by_row_ns[COMM].sum()),
+            schedule_ns=schedule_ns,
+            unattributed_ns=unattributed_ns + schedule_ns + float(by_row_ns[COMM].sum()),
         )
 
-    def _plan(self, joins: Joins, waits: Waits, exposures: Exposures) -> Plan:
+    def _plan(self, joins: Joins, waits: Waits, exposures: Exposures, peers: Excess) -> Plan:
         wait_ns = exposures.wait_ns
         lead = np.append(joins.of_row, -1)[waits.last_row]
         waiter = joins.by_instance[wait_ns[joins.by_instance] > 0]
@@ -106,11 +119,16 @@ class BlameLedger:
         leader = lead[instance[first]]
         elapsed = self._since_sync(joins, exposures, leader)
         own = self._since_sync(joins, exposures, waiter)
-        delay_ns = np.maximum(elapsed.totals[: COMM + 1, number] - own.totals[: COMM + 1], 0)
+        delays_ns = np.maximum(elapsed.totals[: COMM + 1, number] - own.totals[: COMM + 1], 0)
+        excess_ns = peers.of(
+            delays_ns, elapsed.totals[: COMM + 1], number,
+            exposures.rank[leader], exposures.rank[waiter],
+        )  # fmt: skip
+        delay_ns = delays_ns.sum(axis=0)
         sums = np.append(0, np.cumsum(wait_ns))
         in_step_ns = sums[leader] - sums[elapsed.begin]
         earlier_ns = np.maximum(elapsed.totals[WAIT] - in_step_ns, 0)
-        explained_ns = delay_ns.sum(axis=0) + (in_step_ns + earlier_ns)[number]
+        explained_ns = delay_ns + (in_step_ns + earlier_ns)[number]
         count = np.diff(np.append(first, len(waiter)))
         return Plan(
             ranks=self._totals.shape[1],
@@ -120,6 +138,7 @@ class BlameLedger:
             first=first,
             leader=exposures.rank[leader],
             delay_ns=delay_ns,
+            excess_ns=excess_ns,
             explained_ns=np.where(explained_ns > DELAY_FLOOR_NS, explained_ns, 0).astype(float),
             begin=elapsed.begin,
             end=leader,

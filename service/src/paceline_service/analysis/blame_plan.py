@@ -19,12 +19,14 @@ class Charge:
     """What the waits of a step, or a part of them, come to.
 
     Attributes:
-        by_row_ns: (P, R) charged to each rank by each row of ``Plan.delay_ns``.
+        by_row_ns: (P, R) charged to each rank by each row of ``Plan.excess_ns``.
+        schedule_ns: charged to nobody, because the leader's peers take as long: a bubble.
         share: (D,) how many times each leader's delay and earlier waits were charged.
         unattributed_ns: what is neither explained nor inherited from an earlier step.
     """
 
     by_row_ns: FloatArray
+    schedule_ns: float
     share: FloatArray
     unattributed_ns: float
 
@@ -40,8 +42,9 @@ class Plan:
         waiter: (W,) exposure of each waiter.
         first: (D,) first waiter of each instance.
         leader: (D,) rank of the last arriver.
-        delay_ns: (P, W) how much longer the leader took than the waiter, row by row.
-        explained_ns: (W,) these and the leader's own waits together; 0 where that is noise.
+        delay_ns: (W,) how much longer the leader took than the waiter.
+        excess_ns: (P, W) the part of that in which it was slower than its own peers.
+        explained_ns: (W,) the delays and the leader's own waits together; 0 where that is noise.
         begin: (D,) first exposure of the leader since the last sync.
         end: (D,) its exposure at this instance.
         earlier_ns: (D,) the leader's waits since the last sync that lie in earlier steps.
@@ -57,6 +60,7 @@ class Plan:
     first: IndexArray
     leader: Int64Array
     delay_ns: Int64Array
+    excess_ns: FloatArray
     explained_ns: FloatArray
     begin: IndexArray
     end: IndexArray
@@ -78,12 +82,14 @@ class Plan:
         times, final = self._pass_on(factor, price)
         paid = price * times
         share = _sum(paid, self.first)
-        charged = np.zeros((len(self.delay_ns), self.ranks))
-        for row, delay in zip(charged, self.delay_ns, strict=True):
-            row += np.bincount(self.leader, _sum(paid * delay, self.first), minlength=self.ranks)
+        charged = np.zeros((len(self.excess_ns), self.ranks))
+        for row, excess in zip(charged, self.excess_ns, strict=True):
+            row += np.bincount(self.leader, _sum(paid * excess, self.first), minlength=self.ranks)
+        delays_ns = float(paid @ self.delay_ns)
         everything = float(self.wait_ns @ final)
         return Charge(
             by_row_ns=charged,
+            schedule_ns=delays_ns - float(charged.sum()),
             share=share,
             unattributed_ns=everything - float(paid @ self.explained_ns),
         )

@@ -272,14 +272,14 @@ class JobAnalysis:
         )
         behind_ns = behind_host_ns(matches.rows, on_device)
         row, exposures = build_step(step, table, matches, waits, behind_ns, self.world_size)
-        blame = self._ledger.charge(row, matches, waits, exposures)
+        self._peers.learn(matches, members)
+        peer_groups = self._peers.groups()
+        blame = self._ledger.charge(row, matches, waits, exposures, peer_groups)
         lag_ns = launch_lag_ns(table, self.world_size)
         self._noise.learn(matches)
         self._clocks.see(matches)
-        self._peers.learn(matches, members)
         self._totals.add(row, table, matches, blame)
         note = make_note(row, blame.blamed_ns, blame.last_count, lag_ns, on_device)
-        peer_groups = self._peers.groups()
         note = self._tracker.update(note, peer_groups)
         judged = JudgedStep(
             row=row, table=table, matches=matches, waits=waits, blame=blame, note=note,

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.errors import PacelineError
-from paceline_service.bench import agent, ingest, peers, plugin, sidecar, steps
+from paceline_service.bench import agent, analysis, ingest, peers, plugin, sidecar, steps
 from paceline_service.bench.detect.measure import measure as measure_detection
 from paceline_service.bench.detect.suite import FAMILIES
 from paceline_service.bench.launch import build_native_hook
@@ -21,7 +21,7 @@ from paceline_service.bench.machine import describe
 from paceline_service.bench.rows import rows_of
 
 DEFAULT_RESULTS = Path("bench/results")
-PARTS = ("agent", "peers", "ingest", "detect")
+PARTS = ("agent", "peers", "ingest", "analysis", "detect")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -70,6 +70,8 @@ def _measure(part: str, options: argparse.Namespace, console: Console) -> dict[s
     header: dict[str, object] = {
         "schema": "paceline.bench/1", "name": part, "quick": quick, "machine": describe(),
     }  # fmt: skip
+    if part == "analysis":
+        return {**header, "shapes": analysis.measure(quick=quick)}
     if part == "ingest":
         return {**header, "shapes": ingest.measure(quick=quick)}
     if part == "peers":

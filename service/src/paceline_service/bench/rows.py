@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from paceline_service.bench.analysis import MEMORY_TIMES
 from paceline_service.bench.detect.table import COLUMNS, rows_of_detect
 
 STEP_LIMITS = {
@@ -26,6 +27,8 @@ def rows_of(part: str, result: Mapping[str, Any]) -> tuple[Sequence[str], Rows]:
     if part == "detect":
         return COLUMNS, rows_of_detect(result)
     shapes = result["shapes"]
+    if part == "analysis":
+        return ("what", *shapes), _analysis(shapes.values())
     return ("what", *shapes), _ingest(shapes.values())
 
 
@@ -113,6 +116,23 @@ def _ingest(shapes: Iterable[Mapping[str, Any]]) -> Rows:
     ]
     figures = list(shapes)
     return [(what, *(value.format_map(one) for one in figures)) for what, value in rows]
+
+
+def _analysis(shapes: Iterable[Mapping[str, Any]]) -> Rows:
+    figures = list(shapes)
+    after = [one["shape"]["steps"] for one in figures]
+    rows: Rows = [
+        ("ranks", *(f"{one['shape']['ranks']:,}" for one in figures)),
+        ("records/s of one core (limit >= 1,000,000 at 10,000 ranks)",
+         *(f"{one['records_per_s']:,}" for one in figures)),
+        ("a step of all ranks", *(f"{one['step_s']:.2f} s" for one in figures)),
+        ("the report", *(f"{one['report_s']:.2f} s" for one in figures)),
+    ]  # fmt: skip
+    for place, times in enumerate((1, MEMORY_TIMES)):
+        steps = ", ".join(sorted({str(times * one) for one in after}))
+        shown = (f"{one['rss_mib'][place]} MiB" for one in figures)
+        rows.append((f"memory after {steps} steps", *shown))
+    return rows
 
 
 def _ratio(interval: Mapping[str, float]) -> tuple[str, str]:
