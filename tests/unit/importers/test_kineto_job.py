@@ -342,3 +342,16 @@ def test_a_group_whose_members_no_trace_names_is_not_taken_for_all_ranks(tmp_pat
     answer = report(tmp_path, documents)
     assert answer["job"]["collectives"] == 0
     assert "a process group whose members no trace names" in notes(answer)
+
+
+def test_parts_of_an_all_gather_may_be_unequal_but_what_comes_out_may_not(tmp_path: Path) -> None:
+    documents = traces(TraceJob(labelled=True, steps=3))
+    for rank, document in enumerate(documents):
+        for kernel in kernels_of(document, "AllGather"):
+            kernel["args"] |= {"In msg nelems": 100 + rank, "Out msg nelems": 406}
+    (tmp_path / "equal").mkdir()
+    assert report(tmp_path / "equal", documents)["data"]["trace"]["collectives"] == 6
+    for kernel in kernels_of(documents[2], "AllGather"):
+        kernel["args"]["Out msg nelems"] = 407
+    (tmp_path / "other").mkdir()
+    assert report(tmp_path / "other", documents)["data"]["trace"]["collectives"] == 0

@@ -27,6 +27,7 @@ class Label:
     group_ranks: tuple[int, ...] = ()
     group_size: int = 0
     elements: int = -1
+    out_elements: int = -1
     dtype: str = ""
     seq: int = -1
     source: int = -1
@@ -158,6 +159,7 @@ def _label(args: Args | None) -> Label:
         group_ranks=ranks_of(args.group_ranks),
         group_size=_count(args.group_size),
         elements=_count(args.in_elements, -1),
+        out_elements=_count(args.out_elements, -1),
         dtype="" if args.dtype is None else str(args.dtype),
         seq=_count(args.seq, -1),
         source=_count(args.source, -1),

@@ -212,7 +212,9 @@ def _signature(view: RankTimeline, row: int, label: Label, key: GroupKey, counte
     if not uneven and calls.grid[row] >= 0:
         text += f" of {int(calls.grid[row])} blocks"
     if not uneven and counted:
-        text += f" of {label.elements} {label.dtype}"
+        # Ranks may bring unequal parts to an all-gather; what comes out is the same.
+        gathers = Op(int(calls.op[row])) == Op.ALL_GATHER
+        text += f" of {label.out_elements if gathers else label.elements} {label.dtype}"
     return text
 
 

@@ -97,7 +97,7 @@ def notes_of(windows: Sequence[Window], arrivals: LastArrivals, assumed: bool) -
             "no trace names process groups; one group of all ranks was assumed, because the order "
             "of the collectives agrees on all of them"
         )
-    silent = [t for t in timelines if not len(t.calls) and t.trace.call_names]
+    silent = [t for t in timelines if not len(t.calls) and t.trace.call_names and not t.on_device]
     if silent:
         notes.append(
             f"{silent[0].trace.path.name} calls c10d but shows no communication kernel: profile "
