@@ -46,6 +46,8 @@ class RankRow:
     caused_wait_ns: int
     blamed_wait_ns: int
     last_arriver: int
+    cause: str | None = None
+    """Of the costliest finding that names the rank; null for a rank that none names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,14 @@ class Report:
     notes: list[str] = field(default_factory=list)
     """Why the answer is what it is, in sentences; for example what evidence is missing."""
 
+    def wasted_by_cause(self) -> dict[str, float]:
+        """Return the GPU-seconds of all findings by cause, the costliest first."""
+        total: dict[str, float] = {}
+        for finding in self.findings:
+            if finding.wasted_gpu_s is not None:
+                total[finding.cause] = total.get(finding.cause, 0.0) + finding.wasted_gpu_s
+        return dict(sorted(total.items(), key=lambda item: -item[1]))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the schema ``paceline.report/1``."""
         sampled = {"steps_left_out": self.steps_left_out} if self.steps_left_out else {}
@@ -88,6 +98,7 @@ class Report:
             "idle_ratio": self.idle_ratio,
             "gamma": self.gamma,
             "wasted_gpu_s": self.wasted_gpu_s,
+            "wasted_gpu_s_by_cause": self.wasted_by_cause(),
             "findings": [asdict(finding) for finding in self.findings],
             "data": {
                 "complete": self.complete,

@@ -29,7 +29,7 @@ from paceline_service.analysis.peers import PeerFinder
 from paceline_service.analysis.periodic import passing, with_period
 from paceline_service.analysis.reconcile import reconcile
 from paceline_service.analysis.records import BoolArray
-from paceline_service.analysis.report import Finding, Report
+from paceline_service.analysis.report import Finding, RankRow, Report
 from paceline_service.analysis.totals import Totals
 
 
@@ -60,7 +60,7 @@ def judge(
     for channel in channels:
         findings += channel.findings(facts)
         notes += channel.notes(facts)
-    findings, reconciled = reconcile(findings)
+    findings, reconciled = reconcile([_for_all_steps(one, totals, watch) for one in findings])
     notes += reconciled
     lost = dict(dropped)
     for reason, count in (
@@ -94,12 +94,12 @@ def judge(
         slowdown=totals.slowdown,
         idle_ratio=totals.idle_ratio,
         gamma=totals.gamma,
-        wasted_gpu_s=totals.wasted_gpu_s if totals.steps else None,
+        wasted_gpu_s=_of_all_steps(totals) if totals.steps else None,
         findings=findings,
         complete=not lost and observed_count == world_size,
         dropped=lost,
         steps_left_out=totals.left_out,
-        ranks=totals.rank_rows(),
+        ranks=_with_causes(totals.rank_rows(), findings),
         notes=notes,
     )
 
@@ -110,12 +110,37 @@ def _kind_of(findings: list[Finding]) -> str:
     return next((kind for kind in ("hang", "desync") if kind in kinds), kinds[0])
 
 
+def _of_all_steps(totals: Totals) -> float:
+    """Return the waits of all steps, taken to be as in those whose collectives were recorded."""
+    return totals.wasted_gpu_s * (totals.steps + totals.left_out) / totals.steps
+
+
+def _for_all_steps(finding: Finding, totals: Totals, watch: CauseWatch) -> Finding:
+    """Return the finding with the cost of the steps that a stride left out as well."""
+    first, last = finding.first_step, finding.last_step
+    if not totals.left_out or finding.wasted_gpu_s is None or first is None or last is None:
+        return finding
+    kept = watch.kept_steps([(first, last)])
+    share = max((last - first + 1) / kept, 1.0) if kept else 1.0
+    return replace(finding, wasted_gpu_s=finding.wasted_gpu_s * share)
+
+
+def _with_causes(rows: list[RankRow], findings: list[Finding]) -> list[RankRow]:
+    """Return the rows with the cause of the costliest finding about each rank."""
+    cause: dict[int, str] = {}
+    for finding in findings:
+        for rank in finding.ranks:
+            cause.setdefault(rank, finding.cause)
+    return [replace(row, cause=cause[row.rank]) if row.rank in cause else row for row in rows]
+
+
 def _left_out(totals: Totals) -> list[str]:
     if not totals.steps or not totals.left_out:
         return []
     return [
         f"{totals.steps} of {totals.steps + totals.left_out} steps are in these figures; the "
-        "collectives of the others were not recorded, as a stride or a lower level asked"
+        "collectives of the others were not recorded, as a stride or a lower level asked; "
+        "wasted_gpu_s takes them to be alike"
     ]
 
 

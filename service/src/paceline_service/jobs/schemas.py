@@ -107,6 +107,7 @@ class Report(BaseModel):
     idle_ratio: float | None
     gamma: float | None
     wasted_gpu_s: float | None
+    wasted_gpu_s_by_cause: dict[str, float] = Field(default_factory=dict)
     findings: list[dict[str, Any]]
     data: dict[str, Any]
     what_if: dict[str, Any] | None = None
