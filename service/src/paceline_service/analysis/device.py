@@ -15,9 +15,10 @@ from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.table import Table
 
 _HOST_ONLY = [
-    int(phase)
-    for phase in (Phase.INPUT, Phase.COPY, Phase.CHECKPOINT, Phase.GC, Phase.STARVED)
+    int(phase) for phase in (Phase.INPUT, Phase.COPY, Phase.CHECKPOINT, Phase.GC, Phase.STARVED)
 ]
+_STEP_LIMIT_NS = 1 << 40
+"""Of longer steps (18 minutes) what comes later counts as at the end."""
 LAUNCHED_LATE_NS = 200_000
 """A kernel that starts this soon after its launch found an idle stream: launching takes 5 to 50 us,
 and a queue of work that keeps a stream busy is milliseconds long."""
@@ -96,12 +97,14 @@ def _newest_of_backwards(
     backward = backward[np.lexsort((table.start_ns[backward], table.rank[backward]))]
     order = np.lexsort((table.issue_ns[candidates], table.rank[candidates]))
     candidates = candidates[order]
-    newest = []
-    for phase in backward:
-        rank = table.rank[phase]
-        low, high = np.searchsorted(table.rank[candidates], (rank, rank + 1))
-        issued = table.issue_ns[candidates[low:high]]
-        last = int(np.searchsorted(issued, table.end_ns[phase], side="right")) - 1
-        if last >= 0 and issued[last] >= table.start_ns[phase]:
-            newest.append(candidates[low + last])
-    return np.array(newest, dtype=np.intp)
+    rank, phase_rank = table.rank[candidates], table.rank[backward]
+    issued, began = table.issue_ns[candidates], table.start_ns[backward]
+    # All ranks on one axis, each on a stretch of its own, so that one search serves them all.
+    base = np.full(int(max(rank.max(), phase_rank.max())) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(base, rank, issued)
+    np.minimum.at(base, phase_rank, began)
+    places = np.clip(issued - base[rank], 0, _STEP_LIMIT_NS) + rank * (_STEP_LIMIT_NS + 1)
+    ended = np.clip(table.end_ns[backward] - base[phase_rank], 0, _STEP_LIMIT_NS)
+    last = np.searchsorted(places, ended + phase_rank * (_STEP_LIMIT_NS + 1), side="right") - 1
+    found = (last >= 0) & (rank[last] == phase_rank) & (issued[last] >= began)
+    return np.asarray(candidates[last[found]])
