@@ -5,6 +5,7 @@ Pure: counters and pending collectives in, culprits out (docs/math/standstill.md
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,8 @@ _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
 _BARRIER_LIKE = np.array(sorted(BARRIER_LIKE_OPS), dtype=np.int64)
 _SAME_SIZE = np.array(sorted((Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE)), dtype=np.int64)
 """Operations whose payload is of one size on all ranks; others may be uneven on purpose."""
+MessageKey = tuple[int, int, int, bool]
+"""Group, source, destination, and whether it is the sender who is known to have issued."""
 NEVER_ISSUED, NEVER_FINISHED, ALONE, MUTUAL, DIFFERENT = (
     "never_issued", "never_finished", "alone", "mutual", "different",
 )  # fmt: skip
@@ -89,7 +92,12 @@ class Culprits:
 
 
 def diagnose(
-    waiting: Waiting, came: Came, members: list[Int64Array], world_size: int, threshold_ns: int
+    waiting: Waiting,
+    came: Came,
+    members: list[Int64Array],
+    world_size: int,
+    threshold_ns: int,
+    messages: Mapping[MessageKey, int] | None = None,
 ) -> list[Culprits]:
     """Return who is to blame that ranks wait, the manner that explains most first.
 
@@ -100,6 +108,7 @@ def diagnose(
         world_size: R.
         threshold_ns: nobody is named for a wait that is younger; 0 names also where the age is
             not known.
+        messages: newest send or recv that a rank is known to have issued, of each pair.
     """
     if not len(waiting):
         return []
@@ -107,7 +116,7 @@ def diagnose(
     if not old.any():
         return []
     found = _different(waiting, old)
-    edges, laggards, held_rows = _edges(waiting, came, members, world_size, old)
+    edges, laggards, held_rows = _edges(waiting, came, members, world_size, old, messages or {})
     oldest_of = _oldest_rows(waiting, world_size)
     targets, waits = edges.targets(), edges.waits()
     waits[laggards] = False  # a rank that holds up what its peers have left is guilty by itself
@@ -141,7 +150,12 @@ def diagnose(
 
 
 def _edges(
-    waiting: Waiting, came: Came, members: list[Int64Array], world_size: int, old: BoolArray
+    waiting: Waiting,
+    came: Came,
+    members: list[Int64Array],
+    world_size: int,
+    old: BoolArray,
+    messages: Mapping[MessageKey, int],
 ) -> tuple[Edges, BoolArray, Int64Array]:
     """Return who waits for whom, who did not finish what others left, and in which rows."""
     p2p = np.isin(waiting.op, _P2P)
@@ -159,7 +173,9 @@ def _edges(
     rows_by_group = np.flatnonzero(~p2p)
     rows_by_group = rows_by_group[np.argsort(waiting.group[rows_by_group], kind="stable")]
     groups, first = np.unique(waiting.group[rows_by_group], return_index=True)
-    for group, rows in zip(groups, np.split(rows_by_group, first[1:]), strict=True):
+    ends = np.append(first, len(rows_by_group))[1:]
+    for group, begin, end in zip(groups.tolist(), first.tolist(), ends.tolist(), strict=True):
+        rows = rows_by_group[begin:end]
         if not 0 <= group < len(members) or len(members[group]) < 2:
             continue
         there = members[group]
@@ -185,15 +201,15 @@ def _edges(
             node += 1
         blocked = pending > came_issued.min()
         if blocked.any():
-            begin = int(pending[blocked].min())
-            absent = there[came_issued < begin]
-            on = rows[pending >= begin]
+            number = int(pending[blocked].min())
+            absent = there[came_issued < number]
+            on = rows[pending >= number]
             waiter_rows.append(on)
             waiter_nodes.append(np.full(len(on), node))
             missing_ranks.append(absent)
             missing_nodes.append(np.full(len(absent), node))
             node += 1
-    for row, peer in _unanswered(waiting, p2p):
+    for row, peer in _unanswered(waiting, p2p, messages):
         waiter_rows.append(np.array([row]))
         waiter_nodes.append(np.array([node]))
         missing_ranks.append(np.array([peer]))
@@ -212,7 +228,9 @@ def _edges(
     return edges, laggards, _joined(held_rows)
 
 
-def _unanswered(waiting: Waiting, p2p: BoolArray) -> list[tuple[int, int]]:
+def _unanswered(
+    waiting: Waiting, p2p: BoolArray, messages: Mapping[MessageKey, int]
+) -> list[tuple[int, int]]:
     """Return the row and the peer of each send or recv whose other side is not there."""
     rows = np.flatnonzero(p2p)
     if not len(rows):
@@ -227,7 +245,9 @@ def _unanswered(waiting: Waiting, p2p: BoolArray) -> list[tuple[int, int]]:
     return [
         (int(row), int(peer))
         for row, peer, (group, a, b, seq, send) in zip(rows, part.peer, keys, strict=True)
-        if peer >= 0 and (group, a, b, seq, not send) not in there
+        if peer >= 0
+        and (group, a, b, seq, not send) not in there
+        and messages.get((group, a, b, not send), -1) < seq
     ]
 
 

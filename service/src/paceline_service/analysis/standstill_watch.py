@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.ranks import format_ranks
-from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Flag, RecordKind
+from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Flag, Op, RecordKind
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.pool import StepPool
 from paceline_service.analysis.records import Int64Array, Records
@@ -21,6 +21,7 @@ from paceline_service.analysis.standstill import (
     NEVER_ISSUED,
     Came,
     Culprits,
+    MessageKey,
     Waiting,
     diagnose,
     waiting_of,
@@ -36,7 +37,7 @@ RECENT_STEPS = 256
 SILENT_S = 20.0
 """A rank that was not heard of for so long, while others were, is silent: sidecars send at least
 every 5 s, and one frame may have to be sent again."""
-EXCUSED_S = 3600.0
+EXCUSED_NS = 3600 * 10**9
 """A rank that saves a checkpoint, or that still writes records, is busy and not hung, but not for
 ever: storage hangs too."""
 STACK = "stack"
@@ -84,6 +85,8 @@ class Standstill:
         self._durations_ns: deque[int] = deque(maxlen=RECENT_STEPS)
         self._whole = np.zeros(0, dtype=np.int64)
         self._left: Table | None = None
+        self._version = 0
+        self._known: tuple[tuple[int, int], tuple[list[Culprits], Waiting]] | None = None
         self._cut_short = False
 
     def note(
@@ -97,6 +100,7 @@ class Standstill:
         checkpoint_ns: int = 0,
     ) -> None:
         """Take what ``rank`` was in when a frame was made; see ``RankNow`` for the columns."""
+        self._version += 1
         state = self._ranks.setdefault(rank, RankNow())
         state.pending, state.checkpoint_ns = pending, checkpoint_ns
         state.now_ns = max(state.now_ns, now_ns)
@@ -108,6 +112,7 @@ class Standstill:
 
     def wrote(self, records: Records) -> None:
         """Take note that a rank wrote records: it does something."""
+        self._version += 1
         state = self._ranks.setdefault(records.rank, RankNow())
         newest_ns = int(max(records.end_ns.max(initial=0), records.start_ns.max(initial=0)))
         state.written_ns = max(state.written_ns, newest_ns)
@@ -121,6 +126,7 @@ class Standstill:
 
     def ended(self, rank: int, how: str) -> None:
         """Expect nothing more of ``rank``; who ended by itself waits for nothing."""
+        self._version += 1
         self._ended[rank] = how
         state = self._ranks.setdefault(rank, RankNow())
         state.ended_wall_ns = state.heard_wall_ns
@@ -146,6 +152,7 @@ class Standstill:
             ages_known: whether the log tells how long ranks went on living after their last
                 record; without that, nobody knows an age, and what is pending counts as it is.
         """
+        self._version += 1
         self._left = left = self._pool.remaining()
         self._cut_short = not ages_known
         if not len(left):
@@ -187,6 +194,7 @@ class Standstill:
 
     def see(self, step: JudgedStep) -> None:
         """Learn how long steps take, and how far every member of each group has come."""
+        self._version += 1
         if step.row.duration_ns > 0:
             self._durations_ns.append(int(step.row.duration_ns))
         matches = step.matches
@@ -245,7 +253,14 @@ class Standstill:
         return notes
 
     def _diagnose(self, facts: JobFacts) -> tuple[list[Culprits], Waiting]:
+        """Return the culprits among what is pending; asked again, it looks at what is new."""
         threshold_ns = self.threshold_ns(facts)
+        key = (self._version, threshold_ns)
+        if self._known is None or self._known[0] != key:
+            self._known = key, self._look(facts, threshold_ns)
+        return self._known[1]
+
+    def _look(self, facts: JobFacts, threshold_ns: int) -> tuple[list[Culprits], Waiting]:
         if not self._cut_short and self._oldest_ns.max(initial=-1) < threshold_ns:
             return [], waiting_of([])
         standing = [
@@ -263,9 +278,9 @@ class Standstill:
         if not len(waiting):
             return [], waiting
         members = [np.array(group.ranks, dtype=np.int64) for group in facts.groups]
-        return diagnose(
-            waiting, self._came(waiting, members), members, self._world_size, threshold_ns
-        ), waiting
+        came, messages = self._came(waiting, members), self._messages(waiting)
+        found = diagnose(waiting, came, members, self._world_size, threshold_ns, messages)
+        return found, waiting
 
     def _came(self, waiting: Waiting, members: list[Int64Array]) -> Came:
         """Return how far the members of the groups that somebody waits in have come.
@@ -274,51 +289,87 @@ class Standstill:
         for those whose own records are lost or were never sent.
         """
         held = self._left if self._left is not None else self._pool.remaining()
-        rows = held.take((held.kind == RecordKind.COLLECTIVE) & ~np.isin(held.code, _P2P))
-        out: list[tuple[int, int, int, int]] = []
-        for group in np.unique(waiting.group).tolist():
-            if not 0 <= group < len(members) or not len(members[group]):
-                continue
-            there = members[group]
-            floor = int(self._whole[group]) if group < len(self._whole) else -1
-            mine = rows.take(rows.group == group)
-            left = mine.end_ns > 0
-            synchronous = left & np.isin(mine.code, _BARRIER_LIKE)
-            floor = max(floor, int(mine.seq[synchronous].max(initial=-1)))
-            issued = np.full(len(there), floor, dtype=np.int64)
-            released = np.full(len(there), -1, dtype=np.int64)
-            order = np.argsort(there, kind="stable")
-            slot = np.minimum(np.searchsorted(there[order], mine.rank), len(there) - 1)
-            np.maximum.at(issued, order[slot], mine.seq)
-            np.maximum.at(released, order[slot[left]], mine.seq[left])
-            out += zip(there.tolist(), [group] * len(there), issued.tolist(), released.tolist(),
-                       strict=True)  # fmt: skip
-        table = np.array(out, dtype=np.int64).reshape(-1, 4)
-        return Came(rank=table[:, 0], group=table[:, 1], issued=table[:, 2], released=table[:, 3])
+        groups = np.unique(waiting.group)
+        groups = groups[(groups >= 0) & (groups < len(members))]
+        rows = held.take(
+            (held.kind == RecordKind.COLLECTIVE)
+            & ~np.isin(held.code, _P2P)
+            & np.isin(held.group, groups)
+        )
+        sizes = [len(members[group]) for group in groups.tolist()]
+        group = np.repeat(groups, sizes)
+        everyone = [members[one] for one in groups.tolist()]
+        rank = np.concatenate(everyone) if everyone else np.zeros(0, dtype=np.int64)
+        order = np.lexsort((rank, group))
+        group, rank = group[order], rank[order]
+        floor = np.full(len(groups), -1, dtype=np.int64)
+        known = groups < len(self._whole)
+        floor[known] = self._whole[groups[known]]
+        left = rows.end_ns > 0
+        synchronous = left & np.isin(rows.code, _BARRIER_LIKE)
+        at = np.searchsorted(groups, rows.group[synchronous])
+        np.maximum.at(floor, at, rows.seq[synchronous])
+        issued = floor[np.searchsorted(groups, group)] if len(groups) else floor
+        released = np.full(len(group), -1, dtype=np.int64)
+        key = group * self._world_size + rank
+        wanted = rows.group * self._world_size + rows.rank
+        if len(key):
+            slot = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+            member = key[slot] == wanted
+            np.maximum.at(issued, slot[member], rows.seq[member])
+            done = member & left
+            np.maximum.at(released, slot[done], rows.seq[done])
+        return Came(rank=rank, group=group, issued=issued, released=released)
+
+    def _messages(self, waiting: Waiting) -> dict[MessageKey, int]:
+        """Return the newest send or recv that is recorded, of the pairs that somebody waits in."""
+        peers = np.unique(waiting.peer[np.isin(waiting.op, _P2P)])
+        if not len(peers):
+            return {}
+        held = self._left if self._left is not None else self._pool.remaining()
+        rows = held.take(
+            (held.kind == RecordKind.COLLECTIVE)
+            & np.isin(held.code, _P2P)
+            & np.isin(held.rank, peers)
+        )
+        newest: dict[MessageKey, int] = {}
+        columns = (rows.group, rows.rank, rows.peer, rows.seq, rows.code == Op.SEND)
+        for group, rank, peer, seq, sent in zip(*(c.tolist() for c in columns), strict=True):
+            pair = (rank, peer) if sent else (peer, rank)
+            key = (group, *pair, sent)
+            newest[key] = max(newest.get(key, -1), seq)
+        return newest
 
     def _unexcused(self, culprits: Culprits, facts: JobFacts) -> list[int]:
         """Return the ranks that do nothing else in the meantime."""
         if culprits.manner != NEVER_ISSUED or self._cut_short:
             return culprits.ranks
         threshold_ns = self.threshold_ns(facts)
+        silent_s = self._silent_s()
         kept = []
         for rank in culprits.ranks:
             state = self._state(rank)
             saving_ns = state.now_ns - state.checkpoint_ns if state.checkpoint_ns else -1
-            busy = state.written_ns > 0 and state.now_ns - state.written_ns < threshold_ns
-            excused = 0 <= saving_ns < EXCUSED_S * 1e9 or busy
-            if rank in self._ended or not excused:
+            idle_ns = state.now_ns - state.written_ns if state.written_ns else -1
+            waited_ns = int(self._oldest_ns.max())
+            excused = 0 <= saving_ns < EXCUSED_NS or (
+                0 <= idle_ns < threshold_ns and waited_ns < EXCUSED_NS
+            )
+            if rank in self._ended or rank in silent_s or not excused:
                 kept.append(rank)
         return kept
 
-    def _scene(self, facts: JobFacts, threshold_ns: int) -> Scene:
-        heard = {r: s.heard_wall_ns for r, s in self._ranks.items() if s.heard_wall_ns}
+    def _silent_s(self) -> dict[int, float]:
+        """Return for how long nothing was heard of ranks that are still awaited."""
+        heard = {rank: s.heard_wall_ns for rank, s in self._ranks.items() if s.heard_wall_ns}
         newest_ns = max(heard.values(), default=0)
-        silent = {
+        return {
             rank: (newest_ns - at) / 1e9
             for rank, at in heard.items()
             if newest_ns - at > SILENT_S * 1e9 and rank not in self._ended
         }
+
+    def _scene(self, facts: JobFacts, threshold_ns: int) -> Scene:
         since_ns = min(
             (
                 state.heard_wall_ns - int(self._oldest_ns[rank])
@@ -337,7 +388,7 @@ class Standstill:
             groups=facts.groups,
             nodes=facts.nodes,
             ended=before,
-            silent_s=silent,
+            silent_s=self._silent_s(),
             stacks={
                 rank: state.stack
                 for rank, state in self._ranks.items()
