@@ -146,7 +146,7 @@ class NetworkWatch:
         bound = Bound(
             share=self.share,
             table=self.table,
-            fits=self.fits(),
+            fits=lambda classes: fits_of(self.table, self.evidence, classes),
             exposed_ns=self.exposed_ns,
             excess_ns=self.excess_ns,
             least_steps=self._options.learning_steps,

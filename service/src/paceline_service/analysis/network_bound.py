@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paceline.vocabulary import Op, Phase, op_name
 from paceline_service.analysis.network_fit import TransferFit
@@ -17,6 +19,8 @@ from paceline_service.analysis.timeline import StepRow
 
 ERRORS = 4.0
 """gamma must exceed 1 by so many standard errors: once in 30,000 by chance."""
+FITTED_CLASSES = 64
+"""The costliest classes stand for all of their kind: a large job has thousands alike."""
 _WITH_BATCH = [int(phase) for phase in (Phase.INPUT, Phase.FORWARD, Phase.BACKWARD, Phase.COPY)]
 """Phases that take longer with a larger batch; the optimizer's step does not."""
 
@@ -78,7 +82,8 @@ class Bound:
 
     share: CommunicationShare
     table: ClassTable
-    fits: list[TransferFit]
+    fits: Callable[[NDArray[np.intp]], list[TransferFit]]
+    """The fits of the series of some classes."""
     exposed_ns: FloatArray
     """(C,) exposed communication of each class."""
     excess_ns: float
@@ -177,9 +182,10 @@ def _start_up_share(bound: Bound, op: int, members: int) -> tuple[float, bool]:
     """Return what share of the exposed transfers is alpha, and whether that is measured."""
     size = sizes_of(bound.table)
     start_up = total = 0.0
-    series = {(fit.group, fit.op): fit for fit in bound.fits if fit.alpha_ns is not None}
     chosen = np.flatnonzero((bound.table.op == op) & (bound.table.members == members))
-    for number in chosen[np.argsort(-bound.exposed_ns[chosen])][:64]:
+    chosen = chosen[np.argsort(-bound.exposed_ns[chosen])][:FITTED_CLASSES]
+    series = {(fit.group, fit.op): fit for fit in bound.fits(chosen) if fit.alpha_ns is not None}
+    for number in chosen:
         fit = series.get((int(bound.table.group[number]), op))
         if fit is None or fit.alpha_ns is None or fit.beta_ns_per_byte is None:
             continue
