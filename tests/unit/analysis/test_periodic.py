@@ -44,6 +44,14 @@ def test_the_chance_of_a_period_falls_with_every_stall_and_holds_for_random_stal
         assert (chance <= np.log(limit)).mean() <= limit
 
 
+def test_stalls_that_last_some_steps_are_one_each() -> None:
+    job = Job(ranks=8, jitter=0.02, seed=2)
+    job.slow(3, 0.5, when=lambda step: step >= 40 and step % 20 < 3)
+    (episode,) = job.run(400).episodes
+    assert episode.period_steps == pytest.approx(20, rel=0.05)
+    assert episode.alone_ns / episode.duration_ns == pytest.approx(3 * 0.45 / 20, rel=0.3)
+
+
 def test_few_stalls_are_no_period() -> None:
     job = Job(ranks=8, jitter=0.02, seed=1)
     job.slow(3, 0.5, when=lambda step: step in range(100, 100 + 20 * (LEAST_STALLS - 1), 20))

@@ -92,9 +92,9 @@ class Job:
     def _draw(self) -> np.ndarray:
         rng, count = self._rng, self._ranks
         if self._tails == "t3":
-            return rng.standard_t(3, count) / np.sqrt(3)
+            return np.asarray(rng.standard_t(3, count) / np.sqrt(3))
         if self._tails == "lognormal":
-            return (rng.lognormal(0, 0.75, count) - 1.325) / 1.151
+            return np.asarray((rng.lognormal(0, 0.75, count) - 1.325) / 1.151)
         if self._tails == "spikes":
-            return rng.standard_normal(count) + 10 * (rng.random(count) < 0.01)
-        return rng.standard_normal(count)
+            return np.asarray(rng.standard_normal(count) + 10 * (rng.random(count) < 0.01))
+        return np.asarray(rng.standard_normal(count))

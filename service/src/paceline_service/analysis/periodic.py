@@ -36,6 +36,8 @@ REPEATED = 3
 @dataclass(slots=True)
 class _Stall:
     index: int
+    until: int
+    """Its last step; a stall may last for some, a rank that is slow for good has but one."""
     step: int
     since_ns: int
     """Duration of all steps up to this one, it included."""
@@ -62,6 +64,7 @@ class _Found:
         return abs(gap - whole * self.period) <= max(self.period / SLACK, 0.5) * whole
 
     def add(self, stall: _Stall) -> None:
+        """Count a further stall."""
         self.last = stall
         self.count += 1
         self.score += stall.score
@@ -94,10 +97,19 @@ class PeriodicWatch:
             return
         for rank, stall in zip(ranks.tolist(), self._stalls_of(note, ranks, plan), strict=True):
             found = self._found.get(rank)
-            if found is not None and found.fits(stall):
-                found.add(stall)
-                continue
+            if found is not None:
+                if found.last.until == stall.index - 1:
+                    found.last.until = stall.index
+                    found.figures += stall.figures
+                    continue
+                if found.fits(stall):
+                    found.add(stall)
+                    continue
             kept = self._stalls.setdefault(rank, deque(maxlen=KEPT_STALLS))
+            if kept and kept[-1].until == stall.index - 1:
+                kept[-1].until = stall.index
+                kept[-1].figures += stall.figures
+                continue
             self._stalls.move_to_end(rank)
             kept.append(stall)
             if len(self._stalls) > MOST_RANKS:
@@ -163,9 +175,10 @@ class PeriodicWatch:
             figures[here, 7 : 7 + phases] = note.phase_self_ns[ranks[here]] - usual
             figures[here, 7 + phases :] = usual
         return [
-            _Stall(self._index, note.step, self._since_ns, float(note.scores[rank]), figures[at])
+            _Stall(self._index, self._index, note.step, self._since_ns, float(note.scores[rank]),
+                   figures[at].copy())
             for at, rank in enumerate(ranks)
-        ]
+        ]  # fmt: skip
 
     def _is_open(self, found: _Found) -> bool:
         return self._index - found.last.index <= OVER_AFTER * found.period
