@@ -256,3 +256,26 @@ def test_the_published_incidents_name_exactly_the_injected_ranks(
     assert [finding["ranks"] for finding in report["findings"]] == [expected["fault_ranks"]]
     assert report["findings"][0]["cause"] == cause
     assert says in report["findings"][0]["evidence"][0]
+
+
+def test_dumps_of_two_jobs_are_refused(tmp_path: Path) -> None:
+    paths = write(tmp_path, [*dumps_of(4)[:3], *dumps_of(8)[3:]])
+    with pytest.raises(
+        InputError, match=r"_dump_3 is of a job of 8 ranks and .*_dump_0 of one of 4"
+    ):
+        read_dumps(paths, Faults())
+
+
+def test_ranks_that_number_their_groups_differently_are_understood_by_their_own_entries(
+    tmp_path: Path,
+) -> None:
+    dumps = dumps_of(4)
+    for rank, dump in enumerate(dumps):
+        mine = [("1", "LEFT"), ("2", "RIGHT")]
+        for number, (name, desc) in zip((5, 6), mine if rank % 2 else mine[::-1], strict=True):
+            dump["pg_config"][name] = group(name, desc, [0, 1, 2, 3])
+            dump["pg_status"][str(number)] = status(10 * int(name), 10 * int(name))
+            done = entry(10 * int(name), pg=number, name=name, desc=desc, retired=True)
+            dump["entries"].append(done)
+    (finding,) = read_dumps(write(tmp_path, dumps), Faults()).findings
+    assert (finding.kind, finding.ranks) == ("hang", [3])

@@ -163,3 +163,17 @@ def test_discovery_returns_each_ring_once_and_skips_the_rest(
     assert discovery.look() == []
     for reader in found:
         reader.close()
+
+
+def test_a_frame_tells_the_time_of_its_records_clock_and_a_checkpoint_that_goes_on(
+    ring: RingWriter, follower: Follower
+) -> None:
+    ring.saving(77)
+    ring.heartbeat(3)
+    follower.poll(0.0)
+    frame = decode_frame(pack(follower.chunk(), 0, with_info=False)[0])
+    # The ring is of another boot, so its own sign of life is the only time on its clock.
+    assert frame.read_mono_ns == follower.now_ns() > 0
+    assert frame.checkpoint_mono_ns == 77
+    ring.saving(0)
+    assert decode_frame(pack(follower.chunk(), 1, with_info=False)[0]).checkpoint_mono_ns == 0

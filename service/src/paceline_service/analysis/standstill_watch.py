@@ -102,6 +102,8 @@ class Standstill:
         """Take what ``rank`` was in when a frame was made; see ``RankNow`` for the columns."""
         self._version += 1
         state = self._ranks.setdefault(rank, RankNow())
+        if now_ns < state.now_ns:  # another process, on a machine with another clock
+            state = self._ranks[rank] = RankNow()
         state.pending, state.checkpoint_ns = pending, checkpoint_ns
         state.now_ns = max(state.now_ns, now_ns)
         state.heard_wall_ns = max(state.heard_wall_ns, heard_wall_ns)

@@ -35,30 +35,31 @@ def find_layouts(dumps: Sequence[Dump]) -> Layouts:
     Raises:
         InputError: dumps contradict each other.
     """
+    _check_one_job(dumps)
     descriptions: dict[tuple[int, ...], dict[int, str]] = defaultdict(dict)
+    contradicted: set[tuple[tuple[int, ...], int]] = set()
     for dump in dumps:
         known = descriptions[_numbers(dump)]
         for entry in dump.entries:
-            before = known.setdefault(entry.pg_id, entry.group_desc)
-            if before != entry.group_desc:
-                raise InputError(
-                    f"{dump.path}: group number {entry.pg_id} is {entry.group_desc!r} there and "
-                    f"{before!r} in another dump; give the dumps of one job"
-                )
+            if known.setdefault(entry.pg_id, entry.group_desc) != entry.group_desc:
+                contradicted.add((_numbers(dump), entry.pg_id))
     layouts = Layouts()
     index: dict[GroupKey, int] = {}
     present: dict[int, set[int]] = defaultdict(set)
     for dump in sorted(dumps, key=lambda one: one.rank):
         own = {entry.pg_id: entry.group_name for entry in dump.entries}
+        own_desc = {entry.pg_id: entry.group_desc for entry in dump.entries}
         by_desc: dict[str, list[str]] = defaultdict(list)
         for name, (desc, _) in dump.groups.items():
             by_desc[desc].append(name)
         mine = layouts.of_dump[dump.rank] = {}
         for number, desc in descriptions[_numbers(dump)].items():
             named = own.get(number)
-            if named is None and len(by_desc[desc]) == 1:
+            if (_numbers(dump), number) in contradicted:
+                desc = own_desc.get(number, desc)  # nobody else's entry tells
+            elif named is None and len(by_desc[desc]) == 1:
                 named = by_desc[desc][0]
-            if named is None and desc == "default_pg":
+            if named is None and desc == "default_pg" and number == 0:
                 named = "0"
             if named is None or (number not in dump.counters and number not in own):
                 continue
@@ -75,6 +76,22 @@ def find_layouts(dumps: Sequence[Dump]) -> Layouts:
         key[2] or tuple(sorted(present[at])) for at, key in enumerate(layouts.groups)
     ]
     return layouts
+
+
+def _check_one_job(dumps: Sequence[Dump]) -> None:
+    """Refuse dumps whose group of all ranks is not the same."""
+    first: tuple[Dump, tuple[int, ...]] | None = None
+    for dump in dumps:
+        for desc, ranks in dump.groups.values():
+            if desc != "default_pg":
+                continue
+            if first is None:
+                first = dump, ranks
+            elif first[1] != ranks:
+                raise InputError(
+                    f"{dump.path} is of a job of {len(ranks)} ranks and {first[0].path} of one of "
+                    f"{len(first[1])}; give the dumps of one job"
+                )
 
 
 def _numbers(dump: Dump) -> tuple[int, ...]:
