@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Flag, Op, RecordKind
-from paceline_service.analysis.groups import Members, members_of
-from paceline_service.analysis.records import BoolArray, Group, Int64Array
+from paceline_service.analysis.groups import Members
+from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.analysis.table import Table
 
 IMPOSSIBLE_NS = 1_000_000
@@ -67,11 +67,11 @@ def match(table: Table, members: Members, clock_of_rank: Int64Array | None = Non
         nobody's blame.
     """
     chosen = np.flatnonzero(table.kind == RecordKind.COLLECTIVE)
+    groupless = len(chosen) if not len(members.sizes) else 0
+    chosen = chosen[groupless:]  # of a job without groups nothing can be matched
     by_rank = table.rank[chosen]
     if (by_rank[1:] < by_rank[:-1]).any():
         chosen = chosen[np.argsort(by_rank, kind="stable")]
-    if not len(members.sizes):  # a log without groups: nothing can be matched
-        members = members_of([Group(name="", ranks=())])
     key = _instance_keys(table, chosen, len(members.sizes))
     order = _stable_order(key)
     key = key[order]
@@ -105,7 +105,7 @@ def match(table: Table, members: Members, clock_of_rank: Int64Array | None = Non
         complete=whole & agreeing,
         written=place[place >= 0],
         duplicates=duplicates,
-        incomplete=int((~whole).sum()),
+        incomplete=int((~whole).sum()) + groupless,
         mismatched=int((~agreeing).sum()),
     )
 
