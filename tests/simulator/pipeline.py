@@ -21,7 +21,7 @@ class Pipeline:
 
     Attributes:
         weight: how heavy each stage is; empty means all 1.
-        slow: factor of each rank's computations, from step ``slow_from`` on.
+        slow: factor of each rank's computations, from ``slow_from`` to before ``slow_until``.
         jitter: coefficient of variation of each computation.
     """
 
@@ -37,6 +37,7 @@ class Pipeline:
     weight: tuple[float, ...] = ()
     slow: dict[int, float] = field(default_factory=dict)
     slow_from: int = 0
+    slow_until: int = 1 << 30
     jitter: float = 0.01
     seed: int = 1
     first_step: int = 0
@@ -130,7 +131,7 @@ class _Run:
 
     def _factor(self, rank: int, stage: int, step: int) -> float:
         weight = self.s.weight[stage] if self.s.weight else 1.0
-        slow = self.s.slow.get(rank, 1.0) if step >= self.s.slow_from else 1.0
+        slow = self.s.slow.get(rank, 1.0) if self.s.slow_from <= step < self.s.slow_until else 1.0
         return weight * slow * max(1 + self.s.jitter * self.rng.standard_normal(), 0.2)
 
     def _phase(self, rank: int, phase: Phase, step: int, work_ms: float) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paceline.ranks import format_ranks
 from paceline.vocabulary import Op, Phase, phase_name
@@ -15,23 +19,18 @@ from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import FloatArray
 from paceline_service.analysis.report import Finding
 from paceline_service.analysis.stages import find_places
+from paceline_service.analysis.stages_blocks import Block, Blocks, heaviest_run, heavy_ratio
 from paceline_service.analysis.whatif import Places, WhatIf
 from paceline_service.analysis.whatif_sampler import WhatIfSampler
 
-HEAVY_RATIO = 0.05
-"""How much more than the others a stage must work to be a finding. A stage holds whole layers, 4 to
-20 of them as a rule: below a twentieth there is nothing to move."""
 LEAST_STEPS = 8
-EARLY_STEPS = 32
-"""A model is cut before it runs: what was not there in these steps is no matter of its cut."""
-EARLY_SHARE = 0.5
 CERTAIN = 4.0
 """Standard errors; 1 in 30,000 of a single stage by chance."""
-CORRELATED = 1.25
-"""How much larger a standard error is at the lag-1 autocorrelation of 0.2 of real jobs: the square
-root of (1 + 0.2) / (1 - 0.2), DETECTION section 4."""
 REPLICAS_AGREE = 0.9
 """Share of the replicas that must show it: one slow rank makes no heavy stage."""
+AGREEING_SHARE = 1 / 3
+"""How much of what the typical replica shows each of these must show: of two replicas one slow rank
+shifts the median, too."""
 REPLAY_ERROR = 0.1
 """A replay further from the real steps than this says nothing about them."""
 PHASE_SHARE = 0.7
@@ -39,13 +38,28 @@ _FORWARD, _BACKWARD = int(Phase.FORWARD), int(Phase.BACKWARD)
 _PIPELINE_DIMS = ("", "pp", "pipe", "pipeline", "pipeline_parallel")
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Of the logarithms of a rank's work, its replica's mean removed; (R,) each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heavy:
+    """A stage that is too heavy: since when, how sure, and what it costs.
 
-    steps: int
-    log_sum: FloatArray
-    log_squares: FloatArray
+    ``ratio`` is (D,), the log of its work over the others' in each replica; ``costs`` the figures
+    of replayed steps, ``share`` the part of their time in which it was so, and ``even_ratio`` what
+    the steps in which it was so would be shorter by.
+    """
+
+    stage: int
+    blocks: list[Block]
+    from_start: bool
+    ratio: FloatArray
+    score: float
+    costs: WhatIf
+    even_ratio: float
+    share: float
+
+    @property
+    def whole(self) -> Block:
+        """All its steps."""
+        return reduce(add, self.blocks)
 
 
 class StageWatch:
@@ -61,18 +75,8 @@ class StageWatch:
         self._options = options
         self._places: Places | None = None
         self._groups: set[int] = set()
-        self._last_step = -1
         self._sampler = WhatIfSampler(world_size)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._all = self._fresh()
-        self._early: _Sums | None = None
-        self._phase_ns = np.zeros((self._size, 2))
-        self._duration_ns = 0
-
-    def _fresh(self) -> _Sums:
-        return _Sums(steps=0, log_sum=np.zeros(self._size), log_squares=np.zeros(self._size))
+        self._blocks = Blocks()
 
     def see(self, step: JudgedStep) -> None:
         """Take the next step; those that a job begins with are compiling and are left out."""
@@ -80,28 +84,31 @@ class StageWatch:
             return
         self._learn(step)
         self._sampler.see(step, self._places)
-        work_ns = step.row.phase_self_ns[:, [_FORWARD, _BACKWARD]].astype(np.float64)
-        if self._places is None or not step.row.present.all():
+        places = self._places
+        if places is None or (places.stage < 0).any() or not step.row.present.all():
+            return  # a rank beside the pipeline has no stage to be compared with
+        phases_ns = step.row.phase_self_ns[:, [_FORWARD, _BACKWARD]].astype(np.float64)
+        work_ns = phases_ns.sum(axis=1)
+        if not work_ns.any():
+            work_ns = step.row.self_ns.astype(np.float64)
+        if (work_ns <= 0).any():
             return
-        total_ns = work_ns.sum(axis=1)
-        if not total_ns.any():
-            total_ns = step.row.self_ns.astype(np.float64)
-        if (total_ns <= 0).any():
-            return
-        logs = np.log(total_ns)
+        logs = np.log(work_ns)
         logs = logs - logs.mean()
-        self._last_step = step.row.step
-        self._duration_ns += step.row.duration_ns
-        self._phase_ns += np.maximum(work_ns, 0)
-        self._all.steps += 1
-        self._all.log_sum += logs
-        self._all.log_squares += logs**2
-        if self._all.steps == EARLY_STEPS:
-            self._early = _Sums(
-                steps=EARLY_STEPS,
-                log_sum=self._all.log_sum.copy(),
-                log_squares=self._all.log_squares.copy(),
+        of_stage = np.zeros((places.stages, 2))
+        np.add.at(of_stage, places.stage, phases_ns)
+        count = np.bincount(places.stage, minlength=places.stages)
+        self._blocks.add(
+            Block(
+                first_step=step.row.step,
+                last_step=step.row.step,
+                steps=1,
+                duration_ns=step.row.duration_ns,
+                log_sum=logs,
+                log_squares=logs**2,
+                phase_ns=of_stage / count[:, None],
             )
+        )
 
     def _learn(self, step: JudgedStep) -> None:
         if self._places is not None:
@@ -110,7 +117,6 @@ class StageWatch:
         if self._places is not None:
             p2p = np.isin(step.matches.rows.code, (int(Op.SEND), int(Op.RECV)))
             self._groups = set(map(int, np.unique(step.matches.rows.group[p2p])))
-            self._clear()
 
     @property
     def places(self) -> Places | None:
@@ -150,22 +156,73 @@ class StageWatch:
     def findings(self, facts: JobFacts) -> list[Finding]:
         """Return at most one finding: the stage that is heaviest, if it is too heavy."""
         places = self._pipeline(facts)
-        if places is None or self._all.steps < LEAST_STEPS:
+        heavy = self._heaviest(places) if places is not None else None
+        if heavy is None or places is None:
             return []
-        ratio, error = _replica_ratios(self._all, places)
-        agreed = np.quantile(ratio, 1 - REPLICAS_AGREE, axis=0, method="lower")
-        stage = int(np.argmax(agreed))
-        least = float(agreed[stage])
-        doubt = float(np.median(error[:, stage]))
-        score = (least - np.log1p(HEAVY_RATIO)) / max(doubt, 1e-9)
-        if score < CERTAIN or not self._was_so_from_the_start(places, stage, least):
-            return []
-        found = self._sampler.figures()
-        if found is None or abs(found.error_ratio) > REPLAY_ERROR:
-            return []
-        if found.even_ratio < self._options.material_ratio:
-            return []
-        return [self._finding(places, stage, ratio[:, stage], score, found, facts)]
+        ranks = np.flatnonzero(places.stage == heavy.stage)
+        work_ns = heavy.costs.stage_work_ns / heavy.costs.steps
+        whole = heavy.whole
+        return [
+            Finding(
+                kind="stage_imbalance",
+                ranks=ranks.tolist(),
+                nodes=_nodes(ranks, facts),
+                cause="compute",
+                phase=_phase(whole.phase_ns, heavy.stage),
+                first_step=0 if heavy.from_start else whole.first_step,
+                last_step=whole.last_step,
+                slowdown=math.exp(float(np.median(heavy.ratio))),
+                recoverable_ratio=heavy.even_ratio,
+                wasted_gpu_s=_idle_s(work_ns, places, heavy) * whole.steps,
+                confidence=min(NormalDist().cdf(heavy.score), 0.999999),
+                evidence=_evidence(work_ns, places, heavy, facts),
+                action=_action(work_ns, heavy.stage),
+            )
+        ]
+
+    def _heaviest(self, places: Places) -> _Heavy | None:
+        blocks = self._blocks.all
+        if sum(block.steps for block in blocks) < LEAST_STEPS:
+            return None
+        per_block = np.stack([np.median(block.ratios(places)[0], axis=0) for block in blocks])
+        steps = np.array([float(block.steps) for block in blocks])
+        best: tuple[float, int, int, int] = (0.0, 0, 0, 0)
+        for stage in range(places.stages):
+            begin, end = heaviest_run(per_block[:, stage], steps)
+            total = float((per_block[begin:end, stage] * steps[begin:end]).sum())
+            best = max(best, (total, stage, begin, end))
+        _, stage, begin, end = best
+        if begin == end:
+            return None
+        whole = reduce(add, blocks[begin:end])
+        ratios, errors = whole.ratios(places)
+        ratio = ratios[:, stage]
+        typical = float(np.median(ratio))
+        heavy = math.log1p(heavy_ratio(len(ratio)))
+        error = float(np.median(errors[:, stage])) / math.sqrt(len(ratio))
+        score = (typical - heavy) / max(error, 1e-9)
+        if whole.steps < LEAST_STEPS or score < CERTAIN:
+            return None
+        least = float(np.quantile(ratio, 1 - REPLICAS_AGREE, method="lower"))
+        if least < max(heavy / 2, AGREEING_SHARE * typical):
+            return None  # some of its ranks are slow, not the stage
+        if begin and len(ratio) == 1:
+            return None  # a rank that became slow, and no matter of the stages
+        costs = self._sampler.figures() if not begin else self._sampler.newest()
+        if costs is None or not costs.steps or abs(costs.error_ratio) > REPLAY_ERROR:
+            return None
+        share = 1.0
+        if end < len(blocks):
+            # It is over: what it cost all steps was lost in these.
+            costs = self._sampler.figures() or costs
+            share = whole.duration_ns / max(sum(block.duration_ns for block in blocks), 1)
+        even_ratio = min(costs.even_ratio / max(share, 1e-9), 0.99)
+        if even_ratio < self._options.material_ratio:
+            return None
+        return _Heavy(
+            stage=stage, blocks=blocks[begin:end], from_start=begin == 0, ratio=ratio, score=score,
+            costs=costs, even_ratio=even_ratio, share=share,
+        )  # fmt: skip
 
     def notes(self, facts: JobFacts) -> list[str]:
         """Return what was not replayed."""
@@ -176,13 +233,6 @@ class StageWatch:
             "ranks would give back is known from their self times only"
         ]
 
-    def _was_so_from_the_start(self, places: Places, stage: int, least: float) -> bool:
-        if self._early is None:
-            return True
-        ratio, _ = _replica_ratios(self._early, places)
-        early = np.quantile(ratio[:, stage], 1 - REPLICAS_AGREE, method="lower")
-        return bool(early >= EARLY_SHARE * least)
-
     def _pipeline(self, facts: JobFacts) -> Places | None:
         """Return the stages, unless the groups of the transfers are told to be something else."""
         dims = {
@@ -192,102 +242,81 @@ class StageWatch:
         }
         return self._places if dims <= set(_PIPELINE_DIMS) else None
 
-    def _finding(
-        self, places: Places, stage: int, ratio: FloatArray, score: float, found: WhatIf,
-        facts: JobFacts,
-    ) -> Finding:  # fmt: skip
-        ranks = np.flatnonzero(places.stage == stage)
-        nodes = sorted({facts.nodes[int(r)] for r in ranks if int(r) in facts.nodes})
-        work_ns = found.stage_work_ns / found.steps
-        others = np.delete(work_ns, stage)
-        share = found.stage_share(stage)
-        steps = self._all.steps
-        return Finding(
-            kind="stage_imbalance",
-            ranks=ranks.tolist(),
-            nodes=nodes,
-            cause="compute",
-            phase=self._phase(places, stage),
-            first_step=0,
-            last_step=self._last_step,
-            slowdown=float(work_ns[stage] / np.median(others)),
-            recoverable_ratio=found.even_ratio,
-            wasted_gpu_s=_idle_s(work_ns, places, stage, found) * steps,
-            confidence=min(NormalDist().cdf(score), 0.999999),
-            evidence=_evidence(work_ns, places, stage, ratio, steps, found, share, nodes, facts),
-            action=_action(work_ns, stage),
-        )
 
-    def _phase(self, places: Places, stage: int) -> str | None:
-        """Return the phase that holds most of what the stage works more."""
-        mean = np.stack(
-            [self._phase_ns[places.stage == s].mean(axis=0) for s in range(places.stages)]
-        )
-        excess = np.maximum(mean[stage] - np.median(np.delete(mean, stage, axis=0), axis=0), 0)
-        if excess.sum() <= 0 or excess.max() < PHASE_SHARE * excess.sum():
-            return None
-        return phase_name((Phase.FORWARD, Phase.BACKWARD)[int(excess.argmax())])
+def _nodes(ranks: NDArray[np.intp], facts: JobFacts) -> list[str]:
+    return sorted({facts.nodes[rank] for rank in map(int, ranks) if rank in facts.nodes})
 
 
-def _replica_ratios(sums: _Sums, places: Places) -> tuple[FloatArray, FloatArray]:
-    """Return (D, S) log of each stage's work over the median of the others, and its error."""
-    mean = sums.log_sum / sums.steps
-    variance = np.maximum(sums.log_squares / sums.steps - mean**2, 0)
-    error = CORRELATED * np.sqrt(2 * variance / sums.steps)
-    replicas = int(places.replica.max()) + 1
-    logs, errors = np.zeros((replicas, places.stages)), np.zeros((replicas, places.stages))
-    known = places.stage >= 0
-    logs[places.replica[known], places.stage[known]] = mean[known]
-    errors[places.replica[known], places.stage[known]] = error[known]
-    others = np.stack(
-        [np.median(np.delete(logs, s, axis=1), axis=1) for s in range(places.stages)], axis=1
-    )
-    return logs - others, errors
+def _on_one_of_nodes(places: Places, stage: int, facts: JobFacts) -> bool:
+    """Return whether all ranks of a stage are on one node, of several that the job runs on."""
+    own = _nodes(np.flatnonzero(places.stage == stage), facts)
+    return len(own) == 1 and len(set(facts.nodes.values())) > 1
 
 
-def _idle_s(work_ns: FloatArray, places: Places, stage: int, found: WhatIf) -> float:
-    """Return by how many seconds per step the other ranks would stand still less, were it even."""
-    count = np.bincount(places.stage[places.stage >= 0], minlength=places.stages).astype(float)
-    count[stage] = 0
-    shorter_ns = (found.base_ns - found.even_ns) / found.steps
-    idle_ns = count.sum() * shorter_ns + float((count * (work_ns.mean() - work_ns)).sum())
-    return max(float(idle_ns), 0.0) / 1e9
+def _phase(phase_ns: FloatArray, stage: int) -> str | None:
+    """Return the phase that holds most of what the stage works more."""
+    others = np.median(np.delete(phase_ns, stage, axis=0), axis=0)
+    excess = np.maximum(phase_ns[stage] - others, 0)
+    if excess.sum() <= 0 or excess.max() < PHASE_SHARE * excess.sum():
+        return None
+    return phase_name((Phase.FORWARD, Phase.BACKWARD)[int(excess.argmax())])
 
 
-def _evidence(
-    work_ns: FloatArray, places: Places, stage: int, ratio: FloatArray, steps: int, found: WhatIf,
-    share: float | None, nodes: list[str], facts: JobFacts,
-) -> list[str]:  # fmt: skip
+def _idle_s(work_ns: FloatArray, places: Places, heavy: _Heavy) -> float:
+    """Return how many seconds per step the other ranks stand still because of the stage.
+
+    That is by how much the steps are longer than with the stage as light as the others. Replayed
+    is the stage at the mean of all; from there on the time falls as its work does.
+    """
+    stage, costs = heavy.stage, heavy.costs
+    above_others = float(work_ns[stage] - np.median(np.delete(work_ns, stage)))
+    above_mean = float(work_ns[stage] - work_ns.mean())
+    if above_mean <= 0 or costs.base_ns <= 0:
+        return 0.0
+    repaired = 1 - float(costs.fixed_stage_ns[stage]) / costs.base_ns
+    longer = np.clip(repaired * above_others / above_mean / heavy.share, 0.0, 1.0)
+    others = int((places.stage >= 0).sum() - (places.stage == stage).sum())
+    step_ns = heavy.whole.duration_ns / heavy.whole.steps
+    return others * float(longer) * step_ns / 1e9
+
+
+def _evidence(work_ns: FloatArray, places: Places, heavy: _Heavy, facts: JobFacts) -> list[str]:
+    stage, ratio, costs = heavy.stage, heavy.ratio, heavy.costs
     others = np.median(np.delete(work_ns, stage))
-    heavy = int((np.expm1(ratio) > HEAVY_RATIO).sum())
+    many = int((np.expm1(ratio) > heavy_ratio(len(ratio)) / 2).sum())
     last = ", the last," if stage == places.stages - 1 else ""
+    since = "" if heavy.from_start else f" since about step {heavy.whole.first_step}"
     sentences = [
         f"stage {stage}{last} of {places.stages} works {_ms(work_ns[stage])} per step in forward "
         f"and backward against {_ms(others)} of the other stages (median), "
-        f"{work_ns[stage] / others:.2f}x, over {steps} steps",
-        f"so it is on {heavy} of {len(ratio)} replicas, by {np.expm1(ratio.min()):.1%} to "
+        f"{work_ns[stage] / others:.2f}x, over {heavy.whole.steps} steps{since}",
+        f"so it is on {many} of {len(ratio)} replicas, by {np.expm1(ratio.min()):.1%} to "
         f"{np.expm1(ratio.max()):.1%}",
-        f"with all stages at {_ms(work_ns.mean())} the steps would be {found.even_ratio:.1%} "
-        f"shorter ({found.steps} steps replayed, {abs(found.error_ratio):.1%} off)",
-        f"S = {found.slowdown:.2f}: the steps take that many times what they would with every "
+        f"with all stages at {_ms(work_ns.mean())} the steps would be {heavy.even_ratio:.1%} "
+        f"shorter ({costs.steps} steps replayed, {abs(costs.error_ratio):.1%} off)",
+        f"S = {costs.slowdown:.2f}: the steps take that many times what they would with every "
         "computation at the mean and every transfer at the median of its kind",
     ]
-    if share is not None and found.top_share is not None:
+    share, top = costs.stage_share(stage), costs.top_share
+    if share is not None and top is not None:
         sign = "M_S" if stage == places.stages - 1 else f"M of stage {stage}"
         sentences.append(
             f"of what is lost so, repairing the stage would give back {share:.0%} ({sign} = "
-            f"{share:.2f}); the slowest 3 % of the ranks {found.top_share:.0%} (M_W = "
-            f"{found.top_share:.2f})"
+            f"{share:.2f}); the slowest 3 % of the ranks {top:.0%} (M_W = {top:.2f})"
+        )
+    if not heavy.from_start:
+        sentences.append(
+            "the cut of the model did not change then: look for what the ranks of that stage share"
         )
     if len(ratio) == 1:
         sentences.append(
             "there is one replica: a slow GPU in that stage would look the same; compare its "
             "clocks with those of the others"
         )
-    elif len(nodes) == 1 and len(set(facts.nodes.values())) > 1:
+    elif _on_one_of_nodes(places, stage, facts):
         sentences.append(
-            f"all its ranks are on {nodes[0]}: a slow node would look the same; swap two stages' "
-            "nodes to tell"
+            f"all its ranks are on {_nodes(np.flatnonzero(places.stage == stage), facts)[0]}: a "
+            "slow node would look the same; swap two stages' nodes to tell"
         )
     return sentences
 

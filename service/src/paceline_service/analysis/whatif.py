@@ -40,7 +40,7 @@ class Places:
 
 @dataclass(slots=True)
 class WhatIf:
-    """Sums over replayed steps, ns; add up with ``+``, ask for ratios at the end.
+    """Sums over replayed steps, ns; they add up with ``+``, the ratios come from them.
 
     Attributes:
         steps: how many were replayed.
@@ -74,14 +74,13 @@ class WhatIf:
 
     def __add__(self, other: WhatIf) -> WhatIf:
         """Return both together; they must be of the same job and stages."""
-        sums = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in (
-                "steps", "took_ns", "base_ns", "ideal_ns", "even_ns", "fixed_top_ns",
-                "fixed_stage_ns", "only_stage_ns", "only_row_ns", "row_ideal_ns", "stage_work_ns",
-            )
-        }  # fmt: skip
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
         return WhatIf(**sums, stage_of=other.stage_of, top=other.top)
+
+    def __sub__(self, earlier: WhatIf) -> WhatIf:
+        """Return what came after ``earlier``."""
+        sums = {name: getattr(self, name) - getattr(earlier, name) for name in _SUMS}
+        return WhatIf(**sums, stage_of=self.stage_of, top=self.top)
 
     @property
     def slowdown(self) -> float:
@@ -127,6 +126,12 @@ class WhatIf:
     def _share(self, fixed_ns: float) -> float | None:
         loss = self.base_ns - self.ideal_ns
         return (self.base_ns - fixed_ns) / loss if loss > LEAST_LOSS * self.base_ns else None
+
+
+_SUMS = (
+    "steps", "took_ns", "base_ns", "ideal_ns", "even_ns", "fixed_top_ns", "fixed_stage_ns",
+    "only_stage_ns", "only_row_ns", "row_ideal_ns", "stage_work_ns",
+)  # fmt: skip
 
 
 def what_if(graph: Graph, places: Places, before: WhatIf | None = None) -> WhatIf | None:

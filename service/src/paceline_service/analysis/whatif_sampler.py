@@ -32,6 +32,7 @@ class WhatIfSampler:
             replica=np.full(world_size, -1, dtype=np.int64),
         )
         self._sums: WhatIf | None = None
+        self._before: WhatIf | None = None
         self._waiting: list[Graph] = []
         self._points = 0
         self._seen = 0
@@ -42,7 +43,7 @@ class WhatIfSampler:
     def see(self, step: JudgedStep, places: Places | None) -> None:
         """Take the next step; new ``places`` make the figures begin anew."""
         if places is not None and places is not self._places:
-            self._places, self._sums, self._waiting = places, None, []
+            self._places, self._sums, self._before, self._waiting = places, None, None, []
             self._points = self._seen = 0
         self._seen += 1
         if self._points > DENSE_POINTS and self._seen % SPARSE_STRIDE:
@@ -66,11 +67,16 @@ class WhatIfSampler:
             self._answer = (self._points, self._with_waiting())
         return self._answer[1]
 
+    def newest(self) -> WhatIf | None:
+        """Return the sums over the newest replayed steps: one batch, and what waits."""
+        found = self.figures()
+        return found - self._before if found is not None and self._before is not None else found
+
     def _held(self) -> int:
         return sum(len(graph) for graph in self._waiting)
 
     def _flush(self) -> None:
-        self._sums = self._with_waiting()
+        self._before, self._sums = self._sums, self._with_waiting()
         self._waiting = []
 
     def _with_waiting(self) -> WhatIf | None:
