@@ -34,8 +34,8 @@ MOST_OF_ONE = 0.5
 """Share of such steps that one rank may hold; a rank with more is slow, not unlucky."""
 LEAST_STEPS = 30
 """As many steps as offsets are learned from."""
-LEAST_PEERS = 4
-"""Of three ranks the second is the median: nothing is left to compare the first with."""
+LEAST_RANKS = 6
+"""Of fewer ranks the largest is often twice as far from the middle as the second by chance."""
 MEMORY_STEPS = 512
 """Sums fade with this time constant: the work of a job changes, and so must the answer."""
 _RATE_STEPS = 8
@@ -77,6 +77,7 @@ class Imbalance:
         """Fading number of steps in which each rank alone was far behind."""
         self._alone_phase_ns = np.zeros(len(EXCLUSIVE_PHASES))
         """Fading excess of those ranks in those steps, by phase."""
+        self._spread = 0.0
         self._alone_rate = 0.0
         self._alone_first = -1
         self._steps = 0.0
@@ -103,23 +104,20 @@ class Imbalance:
         for array in (self._pairs.count, self._pairs.sums, self._pairs.products):
             array *= fade
         behind_ns = 0.0
-        alone = -1
         for peers in step.peer_groups:
             here = peers[row.self_ns[peers] >= 0]
             if len(here) < 2:
                 continue
             own = row.self_ns[here].astype(np.float64)
             behind_ns = max(behind_ns, float(own.max() - np.median(own)))
-            if len(here) >= LEAST_PEERS and alone < 0:
-                place = alone_behind(own)
-                if place >= 0:
-                    alone = int(here[place])
-                    typical = np.median(row.phase_self_ns[here], axis=0)
-                    self._alone_phase_ns += np.maximum(row.phase_self_ns[alone] - typical, 0.0)
             self._learn_pairs(row.phase_self_ns, here)
         self._excess_ns += behind_ns
+        alone = self._who_is_alone(step.note.scores)
         if alone >= 0:
             self._alone[alone] += 1
+            peers = next(group for group in step.peer_groups if alone in group)
+            typical = np.median(row.phase_self_ns[peers[row.self_ns[peers] >= 0]], axis=0)
+            self._alone_phase_ns += np.maximum(row.phase_self_ns[alone] - typical, 0.0)
             if self._alone_rate < _BEGUN_RATE:
                 self._alone_first = row.step
         self._alone_rate += ((alone >= 0) - self._alone_rate) / _RATE_STEPS
@@ -183,6 +181,15 @@ class Imbalance:
         self._pairs.sums[:, here] += logs
         self._pairs.products[:, :, here] += logs[:, None, :] * logs[None, :, :]
 
+    def _who_is_alone(self, scores: FloatArray) -> int:
+        """Return the rank far behind its peers while no other is, over the job; -1 for none."""
+        known = np.flatnonzero(~np.isnan(scores))
+        if len(known) < LEAST_RANKS:
+            return -1
+        place, spread = alone_behind(scores[known], self._spread)
+        self._spread += (spread - self._spread) / _RATE_STEPS if self._spread else spread
+        return int(known[place]) if place >= 0 else -1
+
     def _phase(self) -> tuple[str, str | None]:
         """Return cause and phase of what made one rank after the other late."""
         total = float(self._alone_phase_ns.sum())
@@ -230,16 +237,22 @@ class Imbalance:
         ]
 
 
-def alone_behind(own: FloatArray) -> int:
-    """Return the place of the one value of (K,) far above all others; -1 where there is none."""
-    order = np.argsort(own)
-    first, second = own[order[-1]], own[order[-2]]
-    median = float(np.median(own))
-    rest = own[order[:-1]]
-    spread = MAD_TO_SD * float(np.median(np.abs(rest - np.median(rest))))
-    ahead = first - median
-    far = ahead > ALONE_SPREADS * spread and ahead > ALONE_RATIO * (second - median)
-    return int(order[-1]) if far and ahead > 0 else -1
+def alone_behind(scores: FloatArray, usual_spread: float = 0.0) -> tuple[int, float]:
+    """Return the place of the one score far above all others, -1 for none, and their spread.
+
+    Args:
+        scores: (R,) of one step, larger is slower; at least 3.
+        usual_spread: of the steps before; few ranks may be close together by chance.
+    """
+    order = np.argsort(scores)
+    first, second = scores[order[-1]], scores[order[-2]]
+    rest = scores[order[:-1]]
+    median = float(np.median(rest))
+    spread = MAD_TO_SD * float(np.median(np.abs(rest - median)))
+    ahead = float(first - median)
+    far = ahead > ALONE_SPREADS * max(spread, usual_spread)
+    far = far and ahead > ALONE_RATIO * float(second - median)
+    return (int(order[-1]) if far and ahead > 0 else -1), spread
 
 
 def within_covariance(
