@@ -1,4 +1,7 @@
-"""Telemetry as plain arrays: what was sampled of each rank, by name. No verdict uses it yet."""
+"""Telemetry as plain arrays, for whoever draws it: what was sampled of each rank, by name.
+
+The causes of findings use ``causes_telemetry``, whose memory is bounded.
+"""
 
 from __future__ import annotations
 
