@@ -24,6 +24,7 @@ from paceline_service.analysis.findings import (
     finding_of,
     merge_by_node,
 )
+from paceline_service.analysis.from_start import BLOCK_STEPS
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.peers import PeerFinder
 from paceline_service.analysis.periodic import passing, with_period
@@ -230,6 +231,8 @@ def _missing(
         reasons.append("no two ranks do the same work, so there is nobody to compare with")
         return reasons
     needed = least_steps(largest, world_size, tracker.gamma_steps)
+    # Ranks that were slow from the start are looked for once per block of steps (from_start).
+    needed += -needed % BLOCK_STEPS
     if tracker.judged_steps < needed:
         reasons.append(
             f"{tracker.judged_steps} steps could be judged; at one false naming in the allowed "
