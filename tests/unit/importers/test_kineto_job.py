@@ -355,3 +355,12 @@ def test_parts_of_an_all_gather_may_be_unequal_but_what_comes_out_may_not(tmp_pa
         kernel["args"]["Out msg nelems"] = 407
     (tmp_path / "other").mkdir()
     assert report(tmp_path / "other", documents)["data"]["trace"]["collectives"] == 0
+
+
+@pytest.mark.parametrize(("world_size", "steps"), [(2, 30), (4, 20), (4, 30), (8, 12)])
+def test_too_few_steps_to_name_a_slow_rank_are_not_called_healthy(
+    tmp_path: Path, world_size: int, steps: int
+) -> None:
+    answer = report(tmp_path, traces(TraceJob(slow=1, world_size=world_size, steps=steps)))
+    assert answer["verdict"] in ("insufficient_evidence", "straggler")
+    assert answer["data"]["trace"]["last_arrivers"][0]["rank"] == 1
