@@ -6,10 +6,10 @@ What follows ``#`` is for the reader: a command can be pasted with it.
 from __future__ import annotations
 
 _WHY = {
-    "cooling": "its cooling: fans, air flow, thermal paste; then give it back",
-    "power": "its power: supply, cables, nvidia-smi -q -d POWER for the limit; then give it back",
-    "throttle": "nvidia-smi -q -d PERFORMANCE on it; then give it back",
-    "clocks": "its clocks: nvidia-smi -q -d CLOCK; nvidia-smi -rgc unlocks them",
+    "cooling": "check its cooling: fans, air flow, thermal paste; then give it back",
+    "power": "check its power: supply, cables, nvidia-smi -q -d POWER for the limit; then give it back",
+    "throttle": "run nvidia-smi -q -d PERFORMANCE on it; then give it back",
+    "clocks": "check its clocks: nvidia-smi -q -d CLOCK; nvidia-smi -rgc unlocks them",
     "drain_gpu": "run dcgmi diag -r 3 on it, replace the GPU if that fails",
     "reset": "then nvidia-smi --gpu-reset -i GPU on it, and dcgmi diag -r 3",
     "reseat": "reseat the GPU or its riser; then nvidia-smi -q shows the full link width",
