@@ -190,15 +190,15 @@ class NetworkWatch:
         self, step: JudgedStep, transfers: Transfers, classes: Int64Array, used: NDArray[np.intp]
     ) -> None:
         """Compare each class with its past and with its siblings, and keep what it costs."""
-        log_ns = np.log(transfers.transfer_ns[used].astype(np.float64))
-        code = self.table.payload_bytes[classes[used]]
-        binned = code < 0
-        if binned.any():  # to the size in the middle of the bin
-            middle = (0.5 - 1 - code[binned]) / BINS_PER_OCTAVE * np.log(2.0)
-            log_ns[binned] += middle - np.log(transfers.payload_bytes[used[binned]])
+        log_ns = self._comparable_log_ns(transfers, classes)
         seen, of = np.unique(classes[used], return_inverse=True)
         count = np.bincount(of)
-        value = np.bincount(of, weights=log_ns) / count
+        value = np.bincount(of, weights=log_ns[used]) / count
+        pair = self.table.source[seen] >= 0
+        if pair.any():  # a message queues behind others of its sender; the fastest did not
+            fastest = np.full(len(seen), np.inf)
+            np.minimum.at(fastest, of, log_ns[used])
+            value = np.where(pair, fastest, value)
         sets = self._sibling_sets()[seen]
         present = np.bincount(sets[sets >= 0], minlength=1)
         sets = np.where((sets >= 0) & (present[sets] >= LEAST_SIBLINGS), sets, -1)
@@ -225,37 +225,61 @@ class NetworkWatch:
             )
             expected = np.where(beside, siblings, state["centre"][seen])
             expected = np.where(np.isnan(expected), value, expected)
-            self._charge(step, transfers, used, of, seen, hot, log_ns, value, expected, siblings)
+            self._charge(step, transfers, classes, seen[hot], log_ns, value[hot], expected[hot])
+            self._remember(seen[hot], siblings[hot])
             self._judge(seen[hot], value[hot], expected[hot])
 
+    def _comparable_log_ns(self, transfers: Transfers, classes: Int64Array) -> FloatArray:
+        """Return (T,) log transfers, those of binned sizes as if in the middle of their bin."""
+        log_ns = np.log(transfers.transfer_ns.astype(np.float64))
+        code = self.table.payload_bytes[classes]
+        binned = (classes >= 0) & (code < 0)
+        if binned.any():
+            middle = (0.5 - 1 - code[binned]) / BINS_PER_OCTAVE * np.log(2.0)
+            log_ns[binned] += middle - np.log(transfers.payload_bytes[binned])
+        return log_ns
+
     def _charge(
-        self, step: JudgedStep, transfers: Transfers, used: NDArray[np.intp],
-        of: NDArray[np.intp], seen: NDArray[np.intp], hot: NDArray[np.bool_],
-        log_ns: FloatArray, value: FloatArray, expected: FloatArray, siblings: FloatArray,
+        self, step: JudgedStep, transfers: Transfers, classes: Int64Array,
+        hot: NDArray[np.intp], log_ns: FloatArray, value: FloatArray, expected: FloatArray,
     ) -> None:  # fmt: skip
-        """Add up what the suspected classes take beyond what is expected of them."""
-        excess_ns = np.zeros(len(transfers))
-        longer = -np.expm1(np.minimum(expected[of] - log_ns, 0.0))
-        excess_ns[used] = np.where(hot[of], longer * transfers.transfer_ns[used], 0.0)
-        class_of = np.full(len(transfers), -1, dtype=np.int64)
-        class_of[used] = of
-        rows = np.flatnonzero(excess_ns[transfers.of_row] > 0)
-        at = transfers.of_row[rows]
-        exposed = np.minimum(transfers.exposed_ns[rows], excess_ns[at])
-        cost = np.bincount(class_of[at], weights=exposed, minlength=len(seen))
-        chosen, run = seen[hot], self._run
-        begins = chosen[run["steps"][chosen] == 0]
+        """Add up what the suspected classes ``hot`` take beyond what is expected of them.
+
+        Also where a release is not known exactly: no transfer is charged with more excess than
+        the known ones of its class have, and nobody with more than he stood still.
+        """
+        place = np.full(len(self.table) + 1, -1, dtype=np.int64)
+        place[hot] = np.arange(len(hot))
+        at = place[classes]  # the last entry is for those that are not watched
+        charged = np.flatnonzero(at >= 0)
+        longest = np.maximum(value - expected, 0.0)[at[charged]]
+        if len(charged):
+            pair = self.table.source[classes[charged]] >= 0
+            longer = np.maximum(log_ns[charged] - expected[at[charged]], 0.0)
+            known = transfers.exact[charged] & ~pair
+            longer = np.where(known, longer, np.minimum(longer, longest))
+            excess_ns = np.zeros(len(transfers))
+            excess_ns[charged] = -np.expm1(-longer) * transfers.transfer_ns[charged]
+            rows = np.flatnonzero(excess_ns[transfers.of_row] > 0)
+            of_row = transfers.of_row[rows]
+            exposed = np.minimum(transfers.exposed_ns[rows], excess_ns[of_row])
+            cost = np.bincount(at[of_row], weights=exposed, minlength=len(hot))
+            self._run["gpu_ns"][hot] += cost
+        run = self._run
+        begins = hot[run["steps"][hot] == 0]
         run["first"][begins] = step.row.step
-        run["steps"][chosen] += 1
-        run["last"][chosen] = step.row.step
-        run["gpu_ns"][chosen] += cost[hot]
-        run["duration_ns"][chosen] += step.row.duration_ns
-        run["value"][chosen] += value[hot]
-        run["expected"][chosen] += expected[hot]
-        known = ~np.isnan(siblings[hot])
-        run["beside"][chosen] += np.where(known, siblings[hot], 0.0)
-        run["beside_steps"][chosen] += known
-        run["peak"][chosen] = np.maximum(run["peak"][chosen], self.evidence.total(chosen))
+        run["steps"][hot] += 1
+        run["last"][hot] = step.row.step
+        run["duration_ns"][hot] += step.row.duration_ns
+        run["value"][hot] += value
+        run["expected"][hot] += expected
+        run["peak"][hot] = np.maximum(run["peak"][hot], self.evidence.total(hot))
+
+    def _remember(self, hot: NDArray[np.intp], siblings: FloatArray) -> None:
+        """Keep what the siblings of suspected classes took, as far as they have some."""
+        known = ~np.isnan(siblings)
+        self._run["beside"][hot] += np.where(known, siblings, 0.0)
+        self._run["beside_steps"][hot] += known
 
     def _judge(self, hot: NDArray[np.intp], value: FloatArray, expected: FloatArray) -> None:
         """Name the classes whose evidence suffices; close those that have recovered."""

@@ -61,8 +61,9 @@ def transfers_of(matches: Matches, waits: Waits) -> Transfers | None:
     """Return the transfers of one step; None where it has none.
 
     The transfer of a pair is the shorter of its two durations, since the later of the two waits
-    for nobody. Pairs of one rank that overlap in time are left inexact: a fused send and receive
-    ends when the slower partner does, which says nothing about the other link.
+    for nobody; so it is exact when the end of that one is known. Pairs of one rank that end
+    at one instant are left inexact: a fused send and receive ends when the slower partner does,
+    which says nothing about the other link.
     """
     rows, first = matches.rows, matches.first
     if not len(first):
@@ -76,7 +77,9 @@ def transfers_of(matches: Matches, waits: Waits) -> Transfers | None:
     if not kept.any():
         return None
     unclear = _unclear(rows)
-    exact = ~np.logical_or.reduceat(unclear | _overlapping_pairs(rows), first)
+    later = np.minimum(first + (duration[first] != shortest), len(rows) - 1)  # of a pair
+    fused = np.logical_or.reduceat(_fused_pairs(rows), first)
+    exact = ~np.where(pair, unclear[later] | fused, np.logical_or.reduceat(unclear, first))
     polled = np.logical_or.reduceat((rows.flags & Flag.RELEASE_POLLED) != 0, first)
     on_device = np.logical_and.reduceat((rows.flags & Flag.GPU_TIME) != 0, first)
     sends = rows.code[first] == Op.SEND
@@ -114,15 +117,15 @@ def _unclear(rows: Table) -> BoolArray:
     return np.asarray(unusable | (seen_late & ~on_device & ~joined))
 
 
-def _overlapping_pairs(rows: Table) -> BoolArray:
-    """Return (N,) which sends and receives overlap with another one of the same rank."""
-    overlapping = np.zeros(len(rows), dtype=np.bool_)
+def _fused_pairs(rows: Table) -> BoolArray:
+    """Return (N,) which sends and receives end with another one of the same rank."""
+    fused = np.zeros(len(rows), dtype=np.bool_)
     pairs = np.flatnonzero(np.isin(rows.code, _P2P))
     if len(pairs) < 2:
-        return overlapping
-    pairs = pairs[np.lexsort((rows.start_ns[pairs], rows.rank[pairs]))]
-    rank, start, end = rows.rank[pairs], rows.start_ns[pairs], rows.end_ns[pairs]
-    meets = (rank[1:] == rank[:-1]) & (start[1:] < end[:-1])
-    overlapping[pairs[1:][meets]] = True
-    overlapping[pairs[:-1][meets]] = True
-    return overlapping
+        return fused
+    order = pairs[np.lexsort((rows.end_ns[pairs], rows.rank[pairs]))]
+    rank, end = rows.rank[order], rows.end_ns[order]
+    same = (rank[1:] == rank[:-1]) & (end[1:] == end[:-1])
+    fused[order[1:][same]] = True
+    fused[order[:-1][same]] = True
+    return fused
