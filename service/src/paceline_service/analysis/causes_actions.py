@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _WHY = {
     "cooling": "check its cooling: fans, air flow, thermal paste; then give it back",
-    "power": "check its power: supply, cables, nvidia-smi -q -d POWER for the limit; then give it back",
+    "power": "check its power supply, cables and limit (nvidia-smi -q -d POWER); give it back",
     "throttle": "run nvidia-smi -q -d PERFORMANCE on it; then give it back",
     "clocks": "check its clocks: nvidia-smi -q -d CLOCK; nvidia-smi -rgc unlocks them",
     "drain_gpu": "run dcgmi diag -r 3 on it, replace the GPU if that fails",
