@@ -12,20 +12,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.ranks import format_ranks
-from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Flag, Op, RecordKind
+from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.pool import StepPool
 from paceline_service.analysis.records import Int64Array, Records
 from paceline_service.analysis.report import Finding
 from paceline_service.analysis.standstill import (
     NEVER_ISSUED,
-    Came,
     Culprits,
-    MessageKey,
     Waiting,
     diagnose,
     waiting_of,
 )
+from paceline_service.analysis.standstill_came import came_in, messages_of
 from paceline_service.analysis.standstill_findings import Scene, finding_of_culprits
 from paceline_service.analysis.table import Table
 
@@ -45,7 +44,6 @@ STACK = "stack"
 MAX_LINES = 24
 MAX_LINE_CHARS = 200
 _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
-_BARRIER_LIKE = np.array(sorted(BARRIER_LIKE_OPS), dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -116,8 +114,9 @@ class Standstill:
         """Take note that a rank wrote records: it does something."""
         self._version += 1
         state = self._ranks.setdefault(records.rank, RankNow())
-        newest_ns = int(max(records.end_ns.max(initial=0), records.start_ns.max(initial=0)))
-        state.written_ns = max(state.written_ns, newest_ns)
+        if len(records):  # they come in the order in which they were written
+            newest_ns = max(int(records.end_ns[-1]), int(records.start_ns[-1]))
+            state.written_ns = max(state.written_ns, newest_ns)
 
     def stack(self, rank: int, time_ns: int, lines: object) -> None:
         """Take the stack of the main thread of ``rank``, innermost line first."""
@@ -280,67 +279,11 @@ class Standstill:
         if not len(waiting):
             return [], waiting
         members = [np.array(group.ranks, dtype=np.int64) for group in facts.groups]
-        came, messages = self._came(waiting, members), self._messages(waiting)
+        held = self._left if self._left is not None else self._pool.remaining()
+        came = came_in(waiting, held, members, self._whole, self._world_size)
+        messages = messages_of(waiting, held)
         found = diagnose(waiting, came, members, self._world_size, threshold_ns, messages)
         return found, waiting
-
-    def _came(self, waiting: Waiting, members: list[Int64Array]) -> Came:
-        """Return how far the members of the groups that somebody waits in have come.
-
-        What all members of a group have left, none of them still has to enter. That also holds
-        for those whose own records are lost or were never sent.
-        """
-        held = self._left if self._left is not None else self._pool.remaining()
-        groups = np.unique(waiting.group)
-        groups = groups[(groups >= 0) & (groups < len(members))]
-        rows = held.take(
-            (held.kind == RecordKind.COLLECTIVE)
-            & ~np.isin(held.code, _P2P)
-            & np.isin(held.group, groups)
-        )
-        sizes = [len(members[group]) for group in groups.tolist()]
-        group = np.repeat(groups, sizes)
-        everyone = [members[one] for one in groups.tolist()]
-        rank = np.concatenate(everyone) if everyone else np.zeros(0, dtype=np.int64)
-        order = np.lexsort((rank, group))
-        group, rank = group[order], rank[order]
-        floor = np.full(len(groups), -1, dtype=np.int64)
-        known = groups < len(self._whole)
-        floor[known] = self._whole[groups[known]]
-        left = rows.end_ns > 0
-        synchronous = left & np.isin(rows.code, _BARRIER_LIKE)
-        at = np.searchsorted(groups, rows.group[synchronous])
-        np.maximum.at(floor, at, rows.seq[synchronous])
-        issued = floor[np.searchsorted(groups, group)] if len(groups) else floor
-        released = np.full(len(group), -1, dtype=np.int64)
-        key = group * self._world_size + rank
-        wanted = rows.group * self._world_size + rows.rank
-        if len(key):
-            slot = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-            member = key[slot] == wanted
-            np.maximum.at(issued, slot[member], rows.seq[member])
-            done = member & left
-            np.maximum.at(released, slot[done], rows.seq[done])
-        return Came(rank=rank, group=group, issued=issued, released=released)
-
-    def _messages(self, waiting: Waiting) -> dict[MessageKey, int]:
-        """Return the newest send or recv that is recorded, of the pairs that somebody waits in."""
-        peers = np.unique(waiting.peer[np.isin(waiting.op, _P2P)])
-        if not len(peers):
-            return {}
-        held = self._left if self._left is not None else self._pool.remaining()
-        rows = held.take(
-            (held.kind == RecordKind.COLLECTIVE)
-            & np.isin(held.code, _P2P)
-            & np.isin(held.rank, peers)
-        )
-        newest: dict[MessageKey, int] = {}
-        columns = (rows.group, rows.rank, rows.peer, rows.seq, rows.code == Op.SEND)
-        for group, rank, peer, seq, sent in zip(*(c.tolist() for c in columns), strict=True):
-            pair = (rank, peer) if sent else (peer, rank)
-            key = (group, *pair, sent)
-            newest[key] = max(newest.get(key, -1), seq)
-        return newest
 
     def _unexcused(self, culprits: Culprits, facts: JobFacts) -> list[int]:
         """Return the ranks that do nothing else in the meantime."""
