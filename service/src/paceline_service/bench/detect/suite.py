@@ -19,9 +19,9 @@ from paceline_service.bench.detect.scenario import Scenario
 BUILDERS = {**FAULTY, **HEALTHY}
 FAMILIES = tuple(BUILDERS)
 QUICK = {
-    "sudden": 9, "small": 4, "parallel": 6, "large": 1, "creeping": 2, "transient": 3,
+    "sudden": 9, "small": 3, "parallel": 6, "large": 1, "creeping": 2, "transient": 3,
     "periodic": 3, "rotating": 2, "two": 3, "from_start": 3, "node": 3, "stage": 3, "network": 4,
-    "uniform": 2, "plain": 4, "warm_up": 2, "evaluation": 2, "checkpoint": 2, "resize": 2,
+    "uniform": 2, "plain": 3, "warm_up": 2, "evaluation": 2, "checkpoint": 2, "resize": 2,
     "sequences": 2, "comm_bound": 2, "long_context": 2,
 }  # fmt: skip
 FULL_TIMES = 8
