@@ -71,3 +71,19 @@ def test_a_cell_a_row_and_a_column_of_pairs_are_told_apart() -> None:
 def test_everything_slow_is_the_fabric() -> None:
     (place,) = places(lanes((0, 1), (0, 2), (1, 2), (1, 3)), 0, 1, 2, 3)
     assert place.what == "fabric"
+
+
+def test_all_pairs_between_two_nodes_are_what_lies_between_them() -> None:
+    cells = [(0, 2), (2, 0), (1, 3), (3, 1), (2, 4), (3, 5), (4, 2), (5, 3), (0, 4), (1, 5)]
+    table = lanes(*cells, pairs=True, nodes=[0, 0, 1, 1, 2, 2])
+    (place,) = places(table, 0, 1, 2, 3)
+    assert (place.what, place.nodes) == ("cable", [0, 1])
+    assert place.links == [list(cell) for cell in cells[:4]]
+
+
+def test_a_node_at_the_end_of_the_pipeline_is_as_suspect_as_its_only_link() -> None:
+    cells = [(0, 2), (2, 0), (1, 3), (3, 1), (2, 4), (3, 5), (4, 2), (5, 3)]
+    table = lanes(*cells, pairs=True, nodes=[0, 0, 1, 1, 2, 2])
+    (place,) = places(table, 0, 1, 2, 3)
+    assert (place.what, place.nodes) == ("cable", [])
+    assert len(place.links) == 4

@@ -75,7 +75,9 @@ def _would_show(slow: Slow) -> NDArray[np.intp]:
     shift = float(np.median(slow.shift))
     sharpest = np.minimum(state["levels"][:, NEAR], state["levels"][:, BLOCKS])
     newest = int(state["last_seen"].max(initial=0))
-    shows = state["learned"] & (sharpest <= shift) & (state["last_seen"] > newest - STALE_STEPS)
+    since = max(int(np.median(slow.stretch["first"])), newest - STALE_STEPS)
+    calm = state["evidence"].max(axis=1) < 1  # the others may be slow and were seen too seldom
+    shows = state["learned"] & (sharpest <= shift) & (state["last_seen"] >= since) & calm
     return np.flatnonzero(shows)
 
 

@@ -53,7 +53,8 @@ class Lanes:
 class Place:
     """What slow lanes have in common.
 
-    ``what`` is ``link``, ``sender``, ``receiver``, ``rank``, ``node``, ``fabric`` (everything),
+    ``what`` is ``link``, ``sender``, ``receiver``, ``rank``, ``cable`` (what is between two
+    nodes), ``node``, ``fabric`` (everything),
     or ``group`` where nothing tells which of ``ranks`` it is.
     """
 
@@ -104,7 +105,11 @@ def _next_place(lanes: Lanes, slow: BoolArray, left: BoolArray, watched: BoolArr
     for what, ends in (("sender", lanes.source), ("receiver", lanes.destination)):
         suspects.append((what, np.flatnonzero(pairs), ends[pairs], ranks))
     lane, node = _nodes(lanes)
-    suspects.append(("node", lane, node, int(lanes.node_of_rank.max(initial=0)) + 1))
+    nodes = int(lanes.node_of_rank.max(initial=0)) + 1
+    lane_of, node_of = lane, node
+    between, cable = _cables(lane, node, nodes)
+    suspects.append(("cable", between, cable, nodes * nodes))
+    suspects.append(("node", lane, node, nodes))
     best: tuple[int, str, NDArray[np.intp], Int64Array, Int64Array] | None = None
     for what, lane, who, size in suspects:
         touched = np.bincount(who, weights=watched[lane], minlength=size)
@@ -122,16 +127,30 @@ def _next_place(lanes: Lanes, slow: BoolArray, left: BoolArray, watched: BoolArr
     # Others that explain as many lanes are only in doubt with it if they are the same lanes.
     shared = np.bincount(who, weights=np.isin(lane, mine) & left[lane], minlength=tied.max() + 1)
     tied = tied[shared[tied] == len(mine)]
+    links = np.column_stack([lanes.source[mine], lanes.destination[mine]])[pairs[mine]]
+    if what == "cable":
+        both = [int(tied[0]) // nodes, int(tied[0]) % nodes]
+        members = np.unique(lanes.member_rank[np.isin(lanes.member_lane, mine)])
+        # A node with no other traffic may as well be what is slow.
+        touched = np.bincount(node_of, weights=watched[lane_of], minlength=nodes)
+        sure = min(touched[both]) > len(mine)
+        return Place(
+            what="cable",
+            lanes=mine,
+            fast_lanes=fast,
+            ranks=members.tolist(),
+            nodes=both if sure or not len(links) else [],
+            links=links.tolist(),
+        )
     if what == "node":
         on_node = np.flatnonzero(np.isin(lanes.node_of_rank, tied))
         sure = "node" if len(tied) == 1 else "group"
         return Place(what=sure, lanes=mine, fast_lanes=fast, ranks=on_node.tolist(),
                      nodes=tied.tolist())  # fmt: skip
-    nodes = np.unique(lanes.node_of_rank[tied])
-    known = nodes[nodes >= 0].tolist()
+    theirs = np.unique(lanes.node_of_rank[tied])
+    known = theirs[theirs >= 0].tolist()
     if len(tied) > 1:
         what = "group"
-    links = np.column_stack([lanes.source[mine], lanes.destination[mine]])[pairs[mine]]
     return Place(what=what, lanes=mine, fast_lanes=fast, ranks=tied.tolist(), nodes=known,
                  links=links.tolist() if what in ("sender", "receiver") else [])  # fmt: skip
 
@@ -155,6 +174,20 @@ def _single(lanes: Lanes, left: BoolArray, healthy: BoolArray) -> Place:
     nodes = np.unique(lanes.node_of_rank[suspected])
     return Place(what="rank" if len(suspected) == 1 else "group", lanes=chosen, fast_lanes=fast,
                  ranks=np.sort(suspected).tolist(), nodes=nodes[nodes >= 0].tolist())  # fmt: skip
+
+
+def _cables(lane: Int64Array, node: Int64Array, nodes: int) -> tuple[Int64Array, Int64Array]:
+    """Return the lanes that span two nodes, and a number for those two.
+
+    Args:
+        lane: lane of each (lane, node), each once, by lane and then by node.
+        node: its node.
+        nodes: how many nodes there are.
+    """
+    first = np.flatnonzero(np.append(True, lane[1:] != lane[:-1])) if len(lane) else lane
+    count = np.diff(np.append(first, len(lane)))
+    two = first[count == 2]
+    return lane[two], node[two] * nodes + node[np.minimum(two + 1, max(len(node) - 1, 0))]
 
 
 def _nodes(lanes: Lanes) -> tuple[Int64Array, Int64Array]:

@@ -45,6 +45,13 @@ def where_sentence(place: Place, nodes: list[str], watched: int) -> str:
     if place.what == "node":
         return f"all {slow} slow groups and pairs leave or enter node {nodes[0]}{fast}"
     ranks = format_ranks(place.ranks[:64])
+    if place.what == "cable":
+        if nodes:
+            return f"all {slow} slow groups and pairs lie between {' and '.join(nodes)}{fast}"
+        return (
+            f"all {slow} slow groups and pairs lie between two nodes, one of which has no other "
+            f"traffic: it is the link or that node{fast}"
+        )
     if place.what == "rank":
         return f"rank {ranks}{on} is in all {slow} slow groups and pairs{fast}"
     if place.what == "sender":
@@ -68,6 +75,6 @@ def action_of(place: Place, nodes: list[str]) -> str:
         "on the nodes of these ranks"
     )  # fmt: skip
     who = format_ranks(place.ranks[:64])
-    if place.what == "link":
+    if place.what in ("link", "cable"):
         return f"ib_write_bw --report_gbits  # between the NICs of rank {who}; then ibqueryerrors"
     return f"ibstat; ibqueryerrors; ethtool -S IFACE | grep -i err  # {there}, NIC of rank {who}"
