@@ -94,7 +94,7 @@ def _count(
     base = SEEDS_BY_NAME[seeds].start + 500_000 + first + 10_000 * (ranks % 97)
     jobs = [
         VolumeJob(ranks=ranks, steps=each, seed=base + number, namings_per_month=namings)
-        for number in range(max(round(steps / each), 1))
+        for number in range(max(math.ceil(steps / each), 1))
     ]
     count = sum(_map(jobs, processes))
     steps = each * len(jobs)
