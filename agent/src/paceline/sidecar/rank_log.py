@@ -70,9 +70,9 @@ class RankLog:
             self.progress.count("event_log_full", len(chunk.rows))
         losses = {**chunk.dropped, **self.progress.dropped}
         self._pending = [self._line(rank, _pending_row(one)) for one in chunk.pending]
-        self._state = LogRank(
-            rank=rank, ended=chunk.ended, dropped=losses, now_ns=chunk.read_mono_ns
-        )
+        # A rank that has closed waits for nothing, so nobody asks how late it is.
+        now_ns = 0 if chunk.ended == "closed" else chunk.read_mono_ns
+        self._state = LogRank(rank=rank, ended=chunk.ended, dropped=losses, now_ns=now_ns)
         lines.append(_mark(chunk.tail, self.progress.dropped, chunk.also))
         if not self._append("".join(line + "\n" for line in lines if line)):
             return False

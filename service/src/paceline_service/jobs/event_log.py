@@ -153,7 +153,7 @@ class _Writer:
                     rank=rank,
                     ended=sink.ended.get(rank, ""),
                     dropped=sink.dropped.get(rank, {}),
-                    now_ns=sink.now_ns.get(rank, 0),
+                    now_ns=0 if sink.ended.get(rank) == "closed" else sink.now_ns.get(rank, 0),
                 )
                 for rank in sorted(sink.ended.keys() | sink.dropped.keys() | sink.now_ns.keys())
             ]
