@@ -82,6 +82,10 @@ class Episode:
     alone_ns: int = 0
     """What it would cost were it the only slow rank; slower ones hide ``recoverable_ns``."""
     blamed_ns: float = 0.0
+    felt_ns: float = 0.0
+    """Waits that it is charged with beyond its peers', over all ranks of the job: what each rank
+    lost to it on average. Where a step synchronises often, ``alone_ns`` is less than the cost:
+    what is lost before one barrier is not made good by being early at the next."""
     last_arrivals: int = 0
     contested: int = 0
     """Collectives in which a last arriver stood out, as ``last_arrivals`` of this rank."""
@@ -123,6 +127,7 @@ class Episode:
 
 
 _SUMMED = (
-    "steps", "duration_ns", "recoverable_ns", "alone_ns", "blamed_ns", "last_arrivals",
-    "contested", "phase_excess_ns", "phase_peer_ns", "self_ns", "peer_self_ns", "parts",
+    "steps", "duration_ns", "recoverable_ns", "alone_ns", "blamed_ns", "felt_ns",
+    "last_arrivals", "contested", "phase_excess_ns", "phase_peer_ns", "self_ns", "peer_self_ns",
+    "parts",
 )  # fmt: skip

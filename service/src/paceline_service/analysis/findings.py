@@ -96,9 +96,11 @@ def finding_of(episodes: list[Episode], beside: Bystanders) -> Finding:
 
 
 def alone_ratio(episodes: list[Episode]) -> float:
-    """Return the share of the time the rank would cost were it the only slow one."""
+    """Return the share of the time that the rank costs, or would were it the only slow one."""
     duration_ns = sum(episode.duration_ns for episode in episodes)
-    return sum(episode.alone_ns for episode in episodes) / duration_ns if duration_ns else 0.0
+    alone_ns = sum(episode.alone_ns for episode in episodes)
+    felt_ns = sum(episode.felt_ns for episode in episodes)
+    return max(alone_ns, felt_ns) / duration_ns if duration_ns else 0.0
 
 
 class _Totals:

@@ -16,7 +16,7 @@ _RECOVERY_CLIP = 1.0
 _PHASES = len(EXCLUSIVE_PHASES)
 _SCALARS = (
     "steps", "duration_ns", "recoverable_ns", "alone_ns", "blamed_ns", "last_arrivals",
-    "contested", "self_ns", "peer_self_ns",
+    "contested", "self_ns", "peer_self_ns", "felt_ns",
 )  # fmt: skip
 _WIDTH = len(_SCALARS) + 2 * _PHASES
 
@@ -164,7 +164,7 @@ class OpenEpisodes:
         ranks = self.rank[rows]
         own_ns = note.self_ns[ranks].astype(float)
         phase_ns = note.phase_self_ns[ranks]
-        usual_ns = self._peer_phase(note, rows, plan, slow)
+        usual_ns, usual_blame_ns = self._peers(note, rows, plan, slow)
         top = int(note.self_ns.argmax())
         without_top = np.delete(note.self_ns, top).max(initial=0)
         fit_ns = int(note.self_ns[~slow].max(initial=0))
@@ -178,15 +178,19 @@ class OpenEpisodes:
         values[:, 6] = note.last_count.sum()
         values[:, 7] = own_ns
         values[:, 8] = own_ns * np.exp(-note.scores[ranks])
-        values[:, 9 : 9 + _PHASES] = phase_ns - usual_ns
-        values[:, 9 + _PHASES :] = usual_ns
+        values[:, 9] = (note.blamed_ns[ranks] - usual_blame_ns) / len(note.self_ns)
+        values[:, 10 : 10 + _PHASES] = phase_ns - usual_ns
+        values[:, 10 + _PHASES :] = usual_ns
         return values
 
-    def _peer_phase(
+    def _peers(
         self, note: StepNote, rows: Int64Array, plan: PeerPlan, slow: BoolArray
-    ) -> FloatArray:
-        """Return the phases of the peers that are not slow (n, phases), of strays their own."""
-        usual_ns = self._usual_phase[rows].copy()
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return phases (n, phases) and blame (n,) of the peers that are not slow.
+
+        Of strays the phases are their own usual ones, and nobody's blame is taken off.
+        """
+        usual_ns, blamed_ns = self._usual_phase[rows].copy(), np.zeros(len(rows))
         group = plan.group[self.rank[rows]]
         present = note.self_ns >= 0
         for index in np.unique(group[group >= 0]):
@@ -194,4 +198,5 @@ class OpenEpisodes:
             fit = peers & ~slow
             here = fit if fit.any() else peers
             usual_ns[group == index] = np.median(note.phase_self_ns[here], axis=0)
-        return usual_ns
+            blamed_ns[group == index] = np.median(note.blamed_ns[here])
+        return usual_ns, blamed_ns
