@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Group, records_from_rows
-from paceline_service.analysis.timeline import StepRow
 from tests.simulator.job import Scenario, Simulated, simulate
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paceline_service.analysis.blame.timeline import PHASES, StepRow
 from paceline_service.analysis.channel import JudgedStep
 from paceline_service.analysis.records import Int64Array
-from paceline_service.analysis.timeline import PHASES, StepRow
 
 
 def judged_step(

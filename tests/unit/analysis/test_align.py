@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_service.analysis.align import Aligned, Refused, align, implausible
+from paceline_service.analysis.matching.align import Aligned, Refused, align, implausible
 
 
 def aligned(*sequences: str) -> Aligned | Refused:

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_service.analysis.arrivals import last_arrivals, nobody
-from paceline_service.analysis.intervals import covered_ns, length_ns, union
+from paceline_service.analysis.blame.arrivals import last_arrivals, nobody
+from paceline_service.analysis.matching.intervals import covered_ns, length_ns, union
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(-3, 20)), max_size=12)
 

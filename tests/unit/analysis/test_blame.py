@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from paceline.vocabulary import Phase
+from paceline_service.analysis.blame.levels import find_levels
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.levels import find_levels
 from tests.simulator.feed import feed
 from tests.simulator.hybrid import Hybrid, simulate_hybrid
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from paceline.vocabulary import Op
-from paceline_service.analysis.clocks import MAX_STEPS, ClockOffsets, ClockWatch
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.matching import Matches
+from paceline_service.analysis.matching.clocks import MAX_STEPS, ClockOffsets, ClockWatch
+from paceline_service.analysis.matching.match import Matches
 from tests.simulator.feed import feed
 from tests.simulator.job import ROW_FIELDS, Simulated
 from tests.simulator.network import Network, Traffic, simulate_network

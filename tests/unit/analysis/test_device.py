@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.vocabulary import Flag, RecordKind
-from paceline_service.analysis.pool import StepPool
+from paceline_service.analysis.matching.pool import StepPool
 from paceline_service.analysis.records import records_from_rows
 from tests.simulator.device import DeviceScenario, simulate_devices
 from tests.simulator.feed import feed

@@ -5,7 +5,7 @@ import pytest
 
 from paceline.vocabulary import Phase
 from paceline_service.analysis.options import Options
-from paceline_service.analysis.whatif_drain import TOP_RANKS, DrainWatch, History
+from paceline_service.analysis.whatif.drain import TOP_RANKS, DrainWatch, History
 from tests.simulator.feed import analyse
 from tests.simulator.job import Fault, Scenario
 from tests.unit.analysis.steps import judged_step

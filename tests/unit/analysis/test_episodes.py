@@ -5,11 +5,11 @@ import pytest
 
 from paceline.errors import AnalysisError
 from paceline.vocabulary import Phase
-from paceline_service.analysis.across_jobs import believed_jobs
-from paceline_service.analysis.episode import LASTING_STEPS, Episode
-from paceline_service.analysis.episodes import MOST_EPISODES_OF_A_RANK
-from paceline_service.analysis.from_start import healthy_limit, student_quantile
-from paceline_service.analysis.onset import find_onset
+from paceline_service.analysis.evidence.across_jobs import believed_jobs
+from paceline_service.analysis.evidence.episode import LASTING_STEPS, Episode
+from paceline_service.analysis.evidence.episodes import MOST_EPISODES_OF_A_RANK
+from paceline_service.analysis.evidence.from_start import healthy_limit, student_quantile
+from paceline_service.analysis.evidence.onset import find_onset
 from paceline_service.analysis.options import Options
 from tests.unit.analysis.watched import Job
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from paceline_service.analysis.evidence import (
+from paceline_service.analysis.evidence.edetector import (
     DELTAS,
     PRIOR,
     EDetector,
@@ -14,7 +14,7 @@ from paceline_service.analysis.evidence import (
     place_weights,
     steps_between_false_alarms,
 )
-from paceline_service.analysis.places import PeerPlan
+from paceline_service.analysis.evidence.places import PeerPlan
 
 
 def one_group(ranks: int) -> PeerPlan:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from paceline.vocabulary import Flag, Op, RecordKind
-from paceline_service.analysis.groups import members_of
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.matching import Matches, match
+from paceline_service.analysis.matching.groups import members_of
+from paceline_service.analysis.matching.match import Matches, match
+from paceline_service.analysis.matching.table import as_table, stack
 from paceline_service.analysis.records import Group, records_from_rows
-from paceline_service.analysis.table import as_table, stack
 from tests.simulator.feed import feed
 from tests.simulator.job import Fault, Phase, Scenario, Simulated, simulate
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.vocabulary import Op, RecordKind
-from paceline_service.analysis.groups import Members, members_of
-from paceline_service.analysis.matching import match
+from paceline_service.analysis.blame.waits import Waits, measure_waits
+from paceline_service.analysis.matching.groups import Members, members_of
+from paceline_service.analysis.matching.match import match
+from paceline_service.analysis.matching.table import as_table, stack
 from paceline_service.analysis.records import Group, records_from_rows
-from paceline_service.analysis.table import as_table, stack
-from paceline_service.analysis.waits import Waits, measure_waits
 
 MS = 1_000_000
 

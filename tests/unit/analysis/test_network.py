@@ -6,7 +6,7 @@ import pytest
 
 from paceline.vocabulary import Op, Phase
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.network_fit import busbw_factor
+from paceline_service.analysis.network.fit import busbw_factor
 from paceline_service.analysis.report import Finding
 from tests.simulator.feed import analyse, feed
 from tests.simulator.job import Fault, Scenario

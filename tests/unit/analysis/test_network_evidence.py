@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline_service.analysis.network_evidence import LEAST_SHIFT, Evidence
+from paceline_service.analysis.network.evidence import LEAST_SHIFT, Evidence
 
 CLASSES, STEPS, CLASS_LEVEL = 1000, 600, 15.0
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline_service.analysis.network_places import Lanes, Place, locate
+from paceline_service.analysis.network.places import Lanes, Place, locate
 
 
 def lanes(*members: tuple[int, ...], pairs: bool = False, nodes: list[int] | None = None) -> Lanes:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from paceline.vocabulary import Op, RecordKind
-from paceline_service.analysis.groups import members_of
-from paceline_service.analysis.matching import match
-from paceline_service.analysis.peers import CHECK_STEPS, SIGNATURE_STEPS, PeerFinder
+from paceline_service.analysis.evidence.peers import CHECK_STEPS, SIGNATURE_STEPS, PeerFinder
+from paceline_service.analysis.evidence.roles import stages
+from paceline_service.analysis.matching.groups import members_of
+from paceline_service.analysis.matching.match import match
+from paceline_service.analysis.matching.table import Table, as_table, stack
 from paceline_service.analysis.records import Group, records_from_rows
-from paceline_service.analysis.roles import stages
-from paceline_service.analysis.table import Table, as_table, stack
 from tests.simulator.feed import feed
 from tests.simulator.hybrid import Hybrid, simulate_hybrid
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paceline.vocabulary import Phase
-from paceline_service.analysis.periodic import LEAST_STALLS, log_chance_of_period
+from paceline_service.analysis.evidence.periodic import LEAST_STALLS, log_chance_of_period
 from tests.unit.analysis.watched import Job
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.vocabulary import RecordKind
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.pool import StepPool
+from paceline_service.analysis.matching.pool import StepPool
 from paceline_service.analysis.records import Records, records_from_rows
 
 S = 1_000_000_000

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from paceline.vocabulary import Op, RecordKind
-from paceline_service.analysis.groups import members_of
-from paceline_service.analysis.matching import match
+from paceline_service.analysis.blame.waits import expose
+from paceline_service.analysis.matching.groups import members_of
+from paceline_service.analysis.matching.match import match
+from paceline_service.analysis.matching.table import as_table, stack
 from paceline_service.analysis.records import Group, records_from_rows
-from paceline_service.analysis.table import as_table, stack
-from paceline_service.analysis.waits import expose
 
 
 def row(seq: int, start: int, end: int, join: int, group: int = 0) -> tuple[int, ...]:

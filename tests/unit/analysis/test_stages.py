@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from paceline.vocabulary import Op, RecordKind
+from paceline_service.analysis.evidence.stages import find_places
 from paceline_service.analysis.job import JobAnalysis
+from paceline_service.analysis.matching.table import Table, as_table, stack
 from paceline_service.analysis.records import Group, records_from_rows
 from paceline_service.analysis.report import Finding, Report
-from paceline_service.analysis.stages import find_places
-from paceline_service.analysis.table import Table, as_table, stack
 from tests.simulator.feed import feed
 from tests.simulator.job import ROW_FIELDS, Scenario, Simulated, simulate
 from tests.simulator.pipeline import Pipeline, simulate_pipeline

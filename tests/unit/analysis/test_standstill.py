@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paceline.vocabulary import Op
-from paceline_service.analysis.standstill import (
+from paceline_service.analysis.standstill.diagnose import (
     ALONE,
     DIFFERENT,
     MUTUAL,

@@ -5,10 +5,10 @@ import pytest
 
 from paceline.errors import AnalysisError
 from paceline.vocabulary import EXCLUSIVE_PHASES, Phase
+from paceline_service.analysis.blame.noise import release_noise_ns
+from paceline_service.analysis.evidence.places import PeerPlan
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.noise import release_noise_ns
 from paceline_service.analysis.options import Options
-from paceline_service.analysis.places import PeerPlan
 from paceline_service.analysis.records import Group, records_from_rows
 from tests.simulator.feed import feed
 from tests.simulator.job import Fault, Scenario, simulate

@@ -4,7 +4,7 @@ import numpy as np
 
 from paceline import telemetry as names
 from paceline.event_log import LogTelemetry
-from paceline_service.analysis.telemetry import MAX_GAUGE_AGE_NS, TelemetryTable
+from paceline_service.analysis.causes.series import MAX_GAUGE_AGE_NS, TelemetryTable
 
 S = 1_000_000_000
 

@@ -8,13 +8,13 @@ import pytest
 
 from paceline.vocabulary import Phase
 from paceline_service.analysis.channel import JobFacts, JudgedStep
+from paceline_service.analysis.evidence.stages import Places, find_places
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.records import Group, records_from_rows
 from paceline_service.analysis.report import Finding
-from paceline_service.analysis.stages import find_places
-from paceline_service.analysis.whatif import Places, WhatIf, what_if
-from paceline_service.analysis.whatif_graph import Graph, graph_of, joined_graphs
-from paceline_service.analysis.whatif_replay import Replay
+from paceline_service.analysis.whatif.costs import WhatIf, what_if
+from paceline_service.analysis.whatif.graph import Graph, graph_of, joined_graphs
+from paceline_service.analysis.whatif.replay import Replay
 from tests.simulator.feed import analyse, feed
 from tests.simulator.job import Fault, Scenario, Simulated, simulate
 from tests.simulator.pipeline import Pipeline, simulate_pipeline

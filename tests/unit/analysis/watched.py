@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from paceline.vocabulary import EXCLUSIVE_PHASES, Phase
-from paceline_service.analysis.episode import StepNote
-from paceline_service.analysis.episodes import EpisodeTracker
+from paceline_service.analysis.evidence.episode import StepNote
+from paceline_service.analysis.evidence.episodes import EpisodeTracker
 from paceline_service.analysis.options import Options
 
 STEP_NS = 5_000_000_000

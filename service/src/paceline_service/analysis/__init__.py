@@ -1,1 +1,6 @@
-"""Pure maths from matched records to a verdict: no I/O, no clock, no log."""
+"""Pure maths from records to a verdict: no I/O, no clock, no log.
+
+``job`` takes records through ``matching`` (which belong together), ``blame`` (who waited for
+whom) and ``evidence`` (is it chance?). ``network``, ``kinds`` and ``standstill`` look for what
+is no slow rank, ``causes`` say why, ``whatif`` what it costs; ``verdict`` decides.
+"""

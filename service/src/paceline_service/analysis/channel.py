@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from paceline_service.analysis.blame import StepBlame
-from paceline_service.analysis.episode import StepNote
-from paceline_service.analysis.matching import Matches
+from paceline_service.analysis.blame.ledger import StepBlame
+from paceline_service.analysis.blame.timeline import StepRow
+from paceline_service.analysis.blame.waits import Waits
+from paceline_service.analysis.evidence.episode import StepNote
+from paceline_service.analysis.matching.match import Matches
+from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Group, Int64Array
 from paceline_service.analysis.report import Finding
-from paceline_service.analysis.table import Table
-from paceline_service.analysis.timeline import StepRow
-from paceline_service.analysis.waits import Waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.vocabulary import Phase, phase_name
-from paceline_service.analysis.causes import Explanation, Symptoms, explain
-from paceline_service.analysis.causes_actions import action_for
-from paceline_service.analysis.causes_watch import CauseWatch
-from paceline_service.analysis.device import LAUNCHED_LATE_NS
-from paceline_service.analysis.episode import Episode
+from paceline_service.analysis.causes.actions import action_for
+from paceline_service.analysis.causes.explain import Explanation, Symptoms, explain
+from paceline_service.analysis.causes.watch import CauseWatch
+from paceline_service.analysis.evidence.episode import Episode
+from paceline_service.analysis.matching.device import LAUNCHED_LATE_NS
 from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import Finding
 

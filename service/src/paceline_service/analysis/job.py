@@ -14,36 +14,36 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.errors import AnalysisError
-from paceline_service.analysis.blame import BlameLedger
-from paceline_service.analysis.causes_telemetry import SampleLike
-from paceline_service.analysis.causes_watch import CauseWatch
+from paceline_service.analysis.blame.ledger import BlameLedger
+from paceline_service.analysis.blame.noise import ReleaseNoise
+from paceline_service.analysis.blame.sampling import is_left_out, row_of_times
+from paceline_service.analysis.blame.timeline import StepRow, build_step
+from paceline_service.analysis.blame.waits import measure_waits
+from paceline_service.analysis.causes.telemetry import SampleLike
+from paceline_service.analysis.causes.watch import CauseWatch
 from paceline_service.analysis.channel import Channel, JobFacts, JudgedStep
-from paceline_service.analysis.clocks import ClockOffsets, ClockWatch
-from paceline_service.analysis.desync import Desync
-from paceline_service.analysis.device import behind_host_ns, launch_lag_ns, one_timeline
-from paceline_service.analysis.episode import make_note
-from paceline_service.analysis.episodes import EpisodeTracker
-from paceline_service.analysis.groups import Members
-from paceline_service.analysis.imbalance import Imbalance
-from paceline_service.analysis.matching import match
-from paceline_service.analysis.network import NetworkWatch
-from paceline_service.analysis.network_fit import TransferFit
-from paceline_service.analysis.noise import ReleaseNoise
+from paceline_service.analysis.evidence.episode import make_note
+from paceline_service.analysis.evidence.episodes import EpisodeTracker
+from paceline_service.analysis.evidence.peers import PeerFinder
+from paceline_service.analysis.kinds.imbalance import Imbalance
+from paceline_service.analysis.kinds.stages_watch import StageWatch
+from paceline_service.analysis.kinds.uniform import UniformSlowdown
+from paceline_service.analysis.matching.clocks import ClockOffsets, ClockWatch
+from paceline_service.analysis.matching.device import behind_host_ns, launch_lag_ns, one_timeline
+from paceline_service.analysis.matching.groups import Members
+from paceline_service.analysis.matching.match import match
+from paceline_service.analysis.matching.pool import StepPool
+from paceline_service.analysis.matching.table import Table
+from paceline_service.analysis.network.fit import TransferFit
+from paceline_service.analysis.network.watch import NetworkWatch
 from paceline_service.analysis.options import Options
-from paceline_service.analysis.peers import PeerFinder
-from paceline_service.analysis.pool import StepPool
 from paceline_service.analysis.records import Group, Int64Array, Records
 from paceline_service.analysis.report import Report
-from paceline_service.analysis.sampling import is_left_out, row_of_times
-from paceline_service.analysis.stages_watch import StageWatch
-from paceline_service.analysis.standstill_watch import STACK, Standstill
-from paceline_service.analysis.table import Table
-from paceline_service.analysis.timeline import StepRow, build_step
+from paceline_service.analysis.standstill.desync import Desync
+from paceline_service.analysis.standstill.watch import STACK, Standstill
 from paceline_service.analysis.totals import Totals
-from paceline_service.analysis.uniform import UniformSlowdown
 from paceline_service.analysis.verdict import judge
-from paceline_service.analysis.waits import measure_waits
-from paceline_service.analysis.whatif_drain import Drain, DrainWatch
+from paceline_service.analysis.whatif.drain import Drain, DrainWatch
 
 MAX_WORLD_SIZE = 1_000_000
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.vocabulary import RecordKind
-from paceline_service.analysis.blame import StepBlame
-from paceline_service.analysis.matching import Matches
+from paceline_service.analysis.blame.ledger import StepBlame
+from paceline_service.analysis.blame.timeline import StepRow
+from paceline_service.analysis.matching.match import Matches
+from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.report import RankRow
-from paceline_service.analysis.table import Table
-from paceline_service.analysis.timeline import StepRow
 
 
 class _Sums:

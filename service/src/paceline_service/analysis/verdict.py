@@ -14,20 +14,20 @@ from itertools import groupby
 
 import numpy as np
 
-from paceline_service.analysis.causes_watch import CauseWatch
+from paceline_service.analysis.causes.watch import CauseWatch
 from paceline_service.analysis.channel import Channel, JobFacts
-from paceline_service.analysis.episodes import EpisodeTracker
-from paceline_service.analysis.evidence import least_shift, least_steps
+from paceline_service.analysis.evidence.edetector import least_shift, least_steps
+from paceline_service.analysis.evidence.episodes import EpisodeTracker
+from paceline_service.analysis.evidence.from_start import BLOCK_STEPS
+from paceline_service.analysis.evidence.peers import PeerFinder
+from paceline_service.analysis.evidence.periodic import passing, with_period
 from paceline_service.analysis.findings import (
     Bystanders,
     alone_ratio,
     finding_of,
     merge_by_node,
 )
-from paceline_service.analysis.from_start import BLOCK_STEPS
 from paceline_service.analysis.options import Options
-from paceline_service.analysis.peers import PeerFinder
-from paceline_service.analysis.periodic import passing, with_period
 from paceline_service.analysis.reconcile import reconcile
 from paceline_service.analysis.records import BoolArray
 from paceline_service.analysis.report import Finding, RankRow, Report

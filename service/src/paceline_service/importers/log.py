@@ -9,8 +9,8 @@ from types import TracebackType
 import numpy as np
 
 from paceline.event_log import ROW_FIELDS, LogGroup, LogTelemetry
+from paceline_service.analysis.causes.series import TelemetryTable
 from paceline_service.analysis.records import COLUMNS, Int64Array, Records
-from paceline_service.analysis.telemetry import TelemetryTable
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.spool import RowSpool
 from paceline_service.importers.steps import with_derived_steps

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from paceline.ranks import format_ranks
+from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.timeline import StepRow
 from paceline_service.export.words import headline
 from paceline_service.jobs.feed import DecodeRecords, FrameFeed
 from paceline_service.jobs.snapshot import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from paceline_service.analysis.whatif_drain import Drain
+from paceline_service.analysis.whatif.drain import Drain
 from paceline_service.jobs.steps import RecentSteps, Step
 from paceline_service.store.frames import AttemptRef
 

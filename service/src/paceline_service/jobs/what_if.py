@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.errors import InputError
 from paceline.ranks import format_ranks, parse_ranks
-from paceline_service.analysis.whatif_drain import Drain, Gain
+from paceline_service.analysis.whatif.drain import Drain, Gain
 from paceline_service.jobs.snapshot import Snapshot
 
 Json = dict[str, Any]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.records import COLUMNS, Group, Records
-from paceline_service.analysis.timeline import StepRow
 from paceline_service.bench.detect.simulate.job import Simulation
 from paceline_service.bench.detect.simulate.spec import Chunk, Sample
 

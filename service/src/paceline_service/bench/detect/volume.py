@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.vocabulary import EXCLUSIVE_PHASES
-from paceline_service.analysis.episode import StepNote
-from paceline_service.analysis.episodes import EpisodeTracker
+from paceline_service.analysis.evidence.episode import StepNote
+from paceline_service.analysis.evidence.episodes import EpisodeTracker
 from paceline_service.analysis.options import Options
 from paceline_service.bench.detect.draw import JITTERS, SEEDS_BY_NAME, SPREADS, TAILS, pick
 from paceline_service.bench.detect.limits import steps_between_false_namings

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paceline.vocabulary import Op
-from paceline_service.analysis.align import Refused
+from paceline_service.analysis.matching.align import Refused
 from paceline_service.importers.kineto.calls import Label
 from paceline_service.importers.kineto.order import GroupKey, Paired, pair_group
 from paceline_service.importers.kineto.rank import RankTimeline

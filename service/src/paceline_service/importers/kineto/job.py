@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from paceline.vocabulary import Flag, Op, RecordKind
-from paceline_service.analysis.arrivals import LastArrivals, last_arrivals, nobody
+from paceline_service.analysis.blame.arrivals import LastArrivals, last_arrivals, nobody
+from paceline_service.analysis.blame.noise import LEAST_INSTANCES, release_noise_ns
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.noise import LEAST_INSTANCES, release_noise_ns
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Group, Int64Array, Records
 from paceline_service.importers.answer import Answer

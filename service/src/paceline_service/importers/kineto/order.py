@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.vocabulary import BARRIER_LIKE_OPS, Op
-from paceline_service.analysis.align import Aligned, Refused, align, implausible
+from paceline_service.analysis.matching.align import Aligned, Refused, align, implausible
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.kineto.calls import Label
 from paceline_service.importers.kineto.rank import RankTimeline

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.vocabulary import Phase
-from paceline_service.analysis.intervals import covered_ns, length_ns, union
+from paceline_service.analysis.matching.intervals import covered_ns, length_ns, union
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.importers.kineto.calls import Calls, collectives_of
 from paceline_service.importers.kineto.trace import COMMUNICATION, COMPUTE, MEMORY, Trace

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline_service.analysis.arrivals import HOST_LATE_NS, LastArrivals
+from paceline_service.analysis.blame.arrivals import HOST_LATE_NS, LastArrivals
 from paceline_service.analysis.report import Finding
 from paceline_service.importers.kineto.windows import Window
 

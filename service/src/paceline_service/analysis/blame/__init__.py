@@ -1,0 +1,1 @@
+"""Who waited for whom, and whose delay is charged with it."""

@@ -1,0 +1,1 @@
+"""Is a rank really slower, or is it chance: peers, scores, evidence, episodes."""

@@ -1,0 +1,1 @@
+"""Which records of different ranks belong together: steps, collectives, timelines."""

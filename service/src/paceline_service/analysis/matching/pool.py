@@ -1,0 +1,210 @@
+"""Records of all ranks, handed out step by step once a step is complete."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.vocabulary import Flag, RecordKind
+from paceline_service.analysis.matching.table import Table
+from paceline_service.analysis.records import COLUMNS, Int64Array, Records
+
+DEVICE_PATIENCE_STEPS = 32
+"""A rank whose newest step on the device is further back has stopped timing them."""
+MAX_STEP = 1 << 40
+"""No job takes so many: a step beyond it is damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Rows of one rank in one step, not copied."""
+
+    records: Records
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+
+class StepPool:
+    """Holds records until their step is complete on every rank that is expected.
+
+    A step is complete when each expected rank has written the STEP record of a step
+    ``grace_steps`` later. Not expected are ranks that have ended, and those for which the others
+    have been going on for ``patience_s`` since, by their own records; and nobody while more than
+    ``patience_rows`` rows are held.
+
+    Args:
+        world_size: R.
+        grace_steps: how many steps more a rank must have ended.
+        patience_s: for how long a rank is waited for, in event time of the others.
+        patience_rows: how many rows may be held.
+    """
+
+    def __init__(
+        self, world_size: int, *, grace_steps: int, patience_s: float, patience_rows: int
+    ) -> None:
+        self._arrived: list[Records] = []
+        self._held: dict[int, list[_Slice]] = {}
+        self._order: list[int] = []
+        """A heap of the steps that are held."""
+        self._held_rows = 0
+        self._duration_ns: dict[int, int] = {}
+        self._next_step = 0
+        self._last_step = np.full(world_size, -1, dtype=np.int64)
+        self._last_on_device = np.full(world_size, -1, dtype=np.int64)
+        self._ended = np.zeros(world_size, dtype=np.bool_)
+        self._given_up = np.zeros(world_size, dtype=np.bool_)
+        """Ranks that were waited for in vain and have not ended any step."""
+        self._grace_steps = grace_steps
+        self._patience_ns = int(patience_s * 1e9)
+        self._patience_rows = patience_rows
+        self._dropped: Counter[str] = Counter()
+        """``late``: of a step that was handed out before. ``out_of_range``: of one below 0 or
+        beyond ``MAX_STEP``. ``no_step``: let go because no rank ended the step they are of."""
+
+    def add(self, records: Records) -> None:
+        """Take records of one rank."""
+        if len(records):
+            self._arrived.append(records)
+
+    def end(self, rank: int) -> None:
+        """Expect nothing more from ``rank``."""
+        self._ended[rank] = True
+
+    def resume(self, rank: int) -> None:
+        """Expect records from ``rank`` again."""
+        self._ended[rank] = False
+
+    def remaining(self) -> Table:
+        """Return the rows of all steps that were not handed out yet, by rank."""
+        self._sort_in()
+        return _table([part for slices in self._held.values() for part in slices])
+
+    def dropped(self) -> Counter[str]:
+        """Return how many records were let go, by reason."""
+        self._sort_in()
+        return self._dropped
+
+    def complete(self, *, final: bool = False) -> Iterator[tuple[int, Table]]:
+        """Yield each newly complete step with its rows by rank, in order."""
+        self._sort_in()
+        while self._order:
+            step = self._order[0]
+            if not (final or self._is_complete(step)):
+                if self._held_rows <= self._patience_rows:
+                    return
+                if step not in self._duration_ns:  # no rank has ended it
+                    self._dropped["no_step"] += sum(map(len, self._pop(step)))
+                    continue
+            self._next_step = step + 1
+            yield step, _table(self._pop(step))
+
+    def _is_complete(self, step: int) -> bool:
+        fastest = int(self._last_step.max(initial=-1))
+        if self._ended.all():
+            return step <= fastest
+        needed = step + self._grace_steps
+        if fastest < needed:
+            return False
+        behind = ~self._ended & ~self._given_up & (self._last_step < needed)
+        if not behind.any():
+            return True
+        soon_ns = sum(self._duration_ns.get(at, 0) for at in range(step, needed + 1))
+        if sum(self._duration_ns.values()) - soon_ns <= self._patience_ns:
+            return False
+        self._given_up |= behind & (self._last_step < 0)
+        return True
+
+    def _pop(self, step: int) -> list[_Slice]:
+        heapq.heappop(self._order)
+        self._duration_ns.pop(step, None)
+        slices = self._held.pop(step)
+        self._held_rows -= sum(map(len, slices))
+        return slices
+
+    def _sort_in(self) -> None:
+        """Cut what has arrived into the rows of one rank and step each."""
+        if not self._arrived:
+            return
+        parts, self._arrived = self._arrived, []
+        length = np.array([len(part) for part in parts])
+        step = np.concatenate([part.step for part in parts])
+        kind = np.concatenate([part.kind for part in parts])
+        first = np.cumsum(length) - length
+        cut = np.append(True, step[1:] != step[:-1])
+        cut[first] = True
+        begin = np.flatnonzero(cut)
+        end = np.append(begin[1:], len(step))
+        part_of = np.searchsorted(first, begin, side="right") - 1
+        for number, at, low, high in zip(
+            part_of.tolist(), step[begin].tolist(), (begin - first[part_of]).tolist(),
+            (end - first[part_of]).tolist(), strict=True,
+        ):  # fmt: skip
+            if not 0 <= at < MAX_STEP:
+                self._dropped["out_of_range"] += high - low
+            elif at < self._next_step:
+                self._dropped["late"] += high - low
+            else:
+                if at not in self._held:
+                    self._held[at] = []
+                    heapq.heappush(self._order, at)
+                self._held[at].append(_Slice(parts[number], low, high))
+                self._held_rows += high - low
+        ended = np.flatnonzero((kind == RecordKind.STEP) & (step >= 0) & (step < MAX_STEP))
+        if len(ended):
+            part = np.searchsorted(first, ended, side="right") - 1
+            rows = list(zip([parts[i] for i in part.tolist()], (ended - first[part]).tolist(),
+                            strict=True))  # fmt: skip
+            self._see_steps(
+                np.array([records.rank for records, _ in rows]),
+                step[ended],
+                np.array([records.flags[row] for records, row in rows]),
+                np.array([records.end_ns[row] - records.start_ns[row] for records, row in rows]),
+            )
+
+    def _see_steps(
+        self, rank: Int64Array, step: Int64Array, flags: Int64Array, took_ns: Int64Array
+    ) -> None:
+        """Take the STEP records that have arrived, (N,) each.
+
+        A rank that times its steps on the device has whole ones only when those are there.
+        """
+        # The shortest: a rank that stood still must not use up the patience with others.
+        for at in np.unique(step).tolist():
+            if at in self._held:
+                ns = max(int(took_ns[step == at].min()), 0)
+                self._duration_ns[at] = min(self._duration_ns.get(at, ns), ns)
+        newest = self._last_step.copy()
+        np.maximum.at(newest, rank, step)
+        on_device = (flags & Flag.GPU_TIME) != 0
+        np.maximum.at(self._last_on_device, rank[on_device], step[on_device])
+        timed = self._last_on_device >= 0
+        stopped = timed & (newest - self._last_on_device > DEVICE_PATIENCE_STEPS)
+        self._last_on_device[stopped] = -1
+        lasting = timed & ~stopped
+        newest[lasting] = np.maximum(self._last_on_device, self._last_step)[lasting]
+        self._last_step = newest
+        self._given_up &= newest < 0
+
+
+def _table(slices: list[_Slice]) -> Table:
+    slices.sort(key=lambda part: part.records.rank)
+    if not slices:
+        return Table(**{name: np.zeros(0, dtype=np.int64) for name in ("rank", *COLUMNS)})
+    records = [
+        part.records
+        if part.end - part.begin == len(part.records)
+        else part.records.take(slice(part.begin, part.end))
+        for part in slices
+    ]
+    lengths = [part.end - part.begin for part in slices]
+    return Table(
+        rank=np.repeat(np.array([part.rank for part in records], dtype=np.int64), lengths),
+        **{name: np.concatenate([getattr(part, name) for part in records]) for name in COLUMNS},
+    )

@@ -1,0 +1,1 @@
+"""What transfers take, and where they take longer than they did."""

@@ -1,0 +1,1 @@
+"""Jobs that stand still: who is missing where."""
