@@ -105,6 +105,10 @@ def judge(
     )
 
 
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
 def _kind_of(findings: list[Finding]) -> str:
     """Return the verdict: a job that stands still first, then what costs most."""
     kinds = [finding.kind for finding in findings]
@@ -157,7 +161,7 @@ def _material(
     findings, notes = [], []
     alone: dict[int, float] = {}
     by_rank = sorted(tracker.episodes, key=lambda episode: (episode.rank, episode.first_step))
-    slow = {episode.rank for episode in by_rank}
+    slow = np.array(sorted({episode.rank for episode in by_rank}), dtype=np.int64)
     for rank, of_rank in groupby(by_rank, key=lambda episode: episode.rank):
         episodes = list(of_rank)
         gone = passing(episodes)
@@ -165,12 +169,12 @@ def _material(
             notes.append(gone)
             continue
         alone[rank] = alone_ratio(episodes)
-        group = next((g for g in peers.groups() if rank in g), np.array([rank]))
+        group = next((g for g in peers.groups() if rank in g), np.array([rank], dtype=np.int64))
         finding = finding_of(
             episodes,
             Bystanders(
                 watch=watch, nodes=nodes, phases_known=phases_known,
-                peers=np.array([peer for peer in group if peer not in slow], dtype=np.int64),
+                peers=np.setdiff1d(group, slow, assume_unique=True),
             ),
         )  # fmt: skip
         finding = with_period(finding, episodes)
@@ -235,8 +239,8 @@ def _missing(
     needed += -needed % BLOCK_STEPS
     if tracker.judged_steps < needed:
         reasons.append(
-            f"{tracker.judged_steps} steps could be judged; at one false naming in the allowed "
-            f"time even the clearest fault takes {needed} with {largest} peers"
+            f"{tracker.judged_steps} step{_s(tracker.judged_steps)} could be judged; at one "
+            f"false naming in the allowed time even the clearest fault takes {needed} with {largest} peers"
         )
     else:
         few = np.flatnonzero(observed & (tracker.scored_steps < needed))

@@ -149,7 +149,7 @@ def _data(report: Json, width: int) -> list[_Line]:
     data: Json = report.get("data") or {}
     text = (
         f"Data: {'complete' if data.get('complete') else 'incomplete'}; "
-        f"{job.get('steps') or 0:,} steps, {job.get('collectives') or 0:,} collectives, "
+        f"{_count(job.get('steps'), 'step')}, {_count(job.get('collectives'), 'collective')}, "
         f"{job.get('ranks_observed') or 0:,} of {job.get('world_size') or 0:,} ranks."
     )
     dropped: Json = data.get("dropped") or {}
@@ -194,3 +194,7 @@ def _sentence(text: str) -> str:
 def _capital(text: str) -> str:
     """Begin with a capital; a path or a name with digits keeps its letters."""
     return text[0].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
+def _count(number: int | None, what: str) -> str:
+    return f"{number or 0:,} {what}{'' if number == 1 else 's'}"

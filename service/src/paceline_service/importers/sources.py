@@ -25,6 +25,7 @@ from paceline_service.importers.whatif_parquet import begins_what_if, read_what_
 
 HEAD_BYTES = 64 << 10
 """Of each file, unpacked, by which it is recognised; eight GPUs' properties take 6 KB of it."""
+_NAMED_FILES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ def analyze_paths(paths: Sequence[Path], reading: Callable[[Path], None] = show_
             raise InputError(f"{path} does not exist")
         if path in named:
             raise InputError(f"{path} is {_unknown()}")
-        faults.add("skipped_file", path, None, f"left out: it is {_unknown()}")
+    _tell_left_out(others, faults)
     source = next(source for source in SOURCES if source.name == name)
     return source.analyze(found[name], faults)
 
@@ -122,6 +123,16 @@ def _events_or_known_formats(paths: Sequence[Path]) -> Answer:
         if "no event log" not in str(error):
             raise
         raise InputError(f"{error}; known formats: {_names()}") from error
+
+
+def _tell_left_out(others: Sequence[Path], faults: Faults) -> None:
+    """Tell in one sentence a directory which of its files are something else."""
+    for directory in dict.fromkeys(path.parent for path in others):
+        names = [path.name for path in others if path.parent == directory]
+        shown = ", ".join(names[:_NAMED_FILES])
+        more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
+        message = f"left out, {_unknown()}: {shown}{more}"
+        faults.add("skipped_file", directory, None, message, count=len(names))
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
