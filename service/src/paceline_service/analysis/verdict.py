@@ -240,7 +240,8 @@ def _missing(
     if tracker.judged_steps < needed:
         reasons.append(
             f"{tracker.judged_steps} step{_s(tracker.judged_steps)} could be judged; at one "
-            f"false naming in the allowed time even the clearest fault takes {needed} with {largest} peers"
+            f"false naming in the allowed time even the clearest fault takes {needed} with "
+            f"{largest} peers"
         )
     else:
         few = np.flatnonzero(observed & (tracker.scored_steps < needed))
