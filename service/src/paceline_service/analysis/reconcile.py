@@ -18,6 +18,8 @@ CHANCE_SDS = 6.0
 of all stretches of all ranks is looked at, and ranks of one replica share their batches."""
 _OF_BATCH = ("forward", "backward", None)
 LEAST_IN_TURN = 3
+DIGITS = 9
+"""Of seconds these are nanoseconds, which is how the times were taken."""
 AT_ONCE_STEPS = 20
 """Troubles that begin within so many steps of each other began together."""
 
@@ -51,7 +53,8 @@ def _finite(finding: Finding) -> Finding:
 
 
 def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    """Return a figure as it is told; sums depend in their last digits on what arrived first."""
+    return round(value, DIGITS) if value is not None and math.isfinite(value) else None
 
 
 def _without_checkpoints(findings: list[Finding], notes: list[str]) -> list[Finding]:

@@ -80,7 +80,7 @@ class Report:
         for finding in self.findings:
             if finding.wasted_gpu_s is not None:
                 total[finding.cause] = total.get(finding.cause, 0.0) + finding.wasted_gpu_s
-        return dict(sorted(total.items(), key=lambda item: -item[1]))
+        return {cause: round(s, 9) for cause, s in sorted(total.items(), key=lambda item: -item[1])}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the schema ``paceline.report/1``."""

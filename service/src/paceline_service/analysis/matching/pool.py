@@ -96,7 +96,7 @@ class StepPool:
         self._sort_in()
         while self._order:
             step = self._order[0]
-            if not (final or self._is_complete(step)):
+            if not self._is_complete(step, final=final):
                 if self._held_rows <= self._patience_rows:
                     return
                 if step not in self._duration_ns:  # no rank has ended it
@@ -105,10 +105,10 @@ class StepPool:
             self._next_step = step + 1
             yield step, _table(self._pop(step))
 
-    def _is_complete(self, step: int) -> bool:
+    def _is_complete(self, step: int, *, final: bool) -> bool:
         fastest = int(self._last_step.max(initial=-1))
-        if self._ended.all():
-            return step <= fastest
+        if final or self._ended.all():
+            return step <= fastest  # what comes after the last step that ended is none
         needed = step + self._grace_steps
         if fastest < needed:
             return False

@@ -33,7 +33,8 @@ from paceline_service.analysis.records import FloatArray, Group, Int64Array
 from paceline_service.analysis.report import Finding
 
 SHARE_OF_NAMINGS = 10
-"""The network takes a tenth of the false namings that the job allows, beside those of ranks."""
+"""The network takes a tenth of the false namings that the job allows; the tests of ranks and nodes
+share the rest (evidence.episodes)."""
 LEAST_SIBLINGS = 4
 """With fewer no majority says what is normal."""
 SIBLING_SPREADS = 5.0

@@ -27,6 +27,10 @@ from paceline_service.bench.detect.simulate.spec import JobSpec
 Rng = np.random.Generator
 Builder = Callable[[Rng, int], Scenario]
 TAIL_STEPS = 20
+WARM_UP_BOUNDS = 4.0
+"""A rank's past must be this many times as long as the fault takes to be known. A shift seen in m
+steps against a past of n is as clear as one in m n / (n + m) against a past without end: four times
+as long costs a third, and with a past as short as the bound no method knows it in any time."""
 
 
 def _scored(
@@ -41,10 +45,13 @@ def _scored(
             family=family, seed=seed, spec=replace(spec, faults=(fault,)), verdicts=expected,
             delay_scored=delay_scored and scenario_peers(spec.layout) >= 8, localisable=localisable,
         )  # fmt: skip
-        needed = allowed_steps(scenario.delay_bound(fault))
+        bound = scenario.delay_bound(fault)
+        needed = allowed_steps(bound)
         if needed <= LONGEST or not bigger:
             break
         fault = replace(fault, slowdown=bigger.pop(0))
+    if fault.first and needed <= LONGEST:
+        fault = replace(fault, first=max(fault.first, int(np.ceil(WARM_UP_BOUNDS * bound))))
     last = fault.first + fault.ramp_steps + int(min(needed, LONGEST)) + TAIL_STEPS
     steps = max(last, fault.first + fault.ramp_steps + 60)
     spec = replace(spec, steps=steps, faults=(fault,), telemetry=fault.cause == "gpu_throttle")
@@ -177,8 +184,9 @@ def two(rng: Rng, seed: int) -> Scenario:
         first=first,
     )  # fmt: skip
     scenario = _scored("two", seed, rng, spec, fault)
+    (fault,) = scenario.spec.faults
     second = replace(
-        fault, ranks=(other,), cause=draw_causes(rng), first=first + int(pick(rng, 0, 0, 40)),
+        fault, ranks=(other,), cause=draw_causes(rng), first=fault.first + int(pick(rng, 0, 0, 40)),
         slowdown=fault.slowdown * pick(rng, 0.7, 1.0, 1.4),
     )  # fmt: skip
     faults = (fault, second)
