@@ -112,6 +112,17 @@ def test_a_rank_without_any_peer_is_compared_with_its_own_past() -> None:
     assert Phase(int(episode.phase_excess_ns.argmax())) == Phase.BACKWARD
 
 
+def test_ranks_without_any_peer_are_not_named_in_healthy_jobs() -> None:
+    groups = [np.array([rank]) for rank in range(4)]
+    for seed in range(1, 7):
+        job = Job(ranks=4, jitter=0.01, groups=groups, seed=seed)
+        job.run(800)
+        assert job.tracker.episodes == []
+        assert job.tracker.baseline is not None
+        # A score takes off the median of the three others, which jitters too.
+        assert 0.01 < job.tracker.baseline.jitter < 0.015
+
+
 def test_a_rank_that_becomes_slow_little_by_little_is_named() -> None:
     job = Job(ranks=8, jitter=0.01, spread=0.005, seed=5)
     job.slow(6, 0.05, when=lambda step: min(max(step - 200, 0) / 400, 1.0))

@@ -228,7 +228,7 @@ def test_traces_among_other_files_are_read_and_the_others_told(tmp_path: Path) -
     answer = report(tmp_path, traces(TraceJob(slow=1)))
     assert answer["findings"][0]["ranks"] == [1]
     assert answer["data"]["complete"]
-    assert "README: left out" in notes(answer)
+    assert "): README, expected.json" in notes(answer)
 
 
 def test_traces_and_event_logs_together_are_refused_with_both_names(tmp_path: Path) -> None:

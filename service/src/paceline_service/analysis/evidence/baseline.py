@@ -118,7 +118,7 @@ class Learner:
     def _moved(self) -> BoolArray:
         """Return which ranks changed since what is known, beyond chance: nothing to learn from."""
         before = self.baseline
-        if before is None:
+        if before is None or before.jitter <= 0:  # nothing known yet of what chance does
             return np.zeros(self._size, dtype=np.bool_)
         rho = before.autocorrelation
         recent = self._pending.count + self._newest.count
