@@ -107,7 +107,8 @@ def test_a_rank_without_any_peer_is_compared_with_its_own_past() -> None:
     job.run(60)
     (episode,) = job.tracker.episodes
     assert episode.rank == 1
-    assert episode.shift == pytest.approx(np.log(1.1), abs=0.02)
+    # Its usual time may be known from the first 30 steps only.
+    assert episode.shift == pytest.approx(np.log(1.1), abs=0.03)
     assert abs(episode.first_step - 900) <= 2
     assert Phase(int(episode.phase_excess_ns.argmax())) == Phase.BACKWARD
 

@@ -121,7 +121,7 @@ class EpisodeTracker:
             own = self._strays.compare(logs, plan.stray, self._busy)
             common[plan.stray] = scores[plan.stray] = own
             if self._strays.just_learned:
-                self._learner.adopt(plan.stray, self._options.learning_steps)
+                self._learner.adopt(plan.stray, self._options.learning_steps, self._strays.variance)
         note = note.with_scores(scores)
         self._notes.append(note)
         self.judged_steps += 1

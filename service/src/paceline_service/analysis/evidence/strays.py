@@ -7,6 +7,7 @@ import numpy as np
 from paceline_service.analysis.evidence.baseline import median_by_rank
 from paceline_service.analysis.evidence.places import PeerPlan
 from paceline_service.analysis.records import BoolArray, FloatArray
+from paceline_service.analysis.scores import spread
 
 
 class StrayReference:
@@ -23,6 +24,8 @@ class StrayReference:
         self._usual: FloatArray | None = None
         self.just_learned = False
         """Whether this step was the last that the usual times were learned from."""
+        self.variance = 0.0
+        """Of a score, as the steps that were learned from show it."""
 
     def compare(self, logs: FloatArray, stray: BoolArray, busy: BoolArray) -> FloatArray:
         """Return the scores of the ``stray`` ranks, (n,); NaN while nothing is learned."""
@@ -32,6 +35,9 @@ class StrayReference:
             if len(self._rows) < self._steps:
                 return np.full(int(stray.sum()), np.nan)
             self._usual = median_by_rank(np.stack(self._rows))
+            learned = [self._everyone.compare(row - self._usual)[1][stray] for row in self._rows]
+            seen = np.concatenate(learned)
+            self.variance = spread(seen[~np.isnan(seen)]) ** 2
             self._rows.clear()
             self.just_learned = True
         away = logs - self._usual
