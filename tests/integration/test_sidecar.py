@@ -43,13 +43,13 @@ def test_token_is_sent_and_never_logged(processes: Processes) -> None:
         collector.answer = lambda body: (401, {}, {"detail": "unknown token"})
         processes.sidecar("--url", collector.url)
         processes.writer(total=10)
-        wait_until(lambda: "401" in processes.log.read_text())
+        wait_until(lambda: "HTTP 401" in processes.log.read_text())
         assert collector.got.tokens == {f"Bearer {TOKEN}"}
         time.sleep(0.3)
         assert collector.got.posts == 1  # and is not hammered with a token that it refused
     text = processes.log.read_text()
     assert TOKEN not in text
-    assert text.count("401") == 1
+    assert text.count("HTTP 401") == 1
 
 
 def test_token_that_no_header_can_carry_is_not_logged_either(processes: Processes) -> None:
