@@ -10,11 +10,11 @@ from paceline_service.analysis.standstill.diagnose import (
     MUTUAL,
     NEVER_FINISHED,
     NEVER_ISSUED,
-    Came,
+    STUCK,
     Culprits,
     diagnose,
-    waiting_of,
 )
+from paceline_service.analysis.standstill.waiting import Came, waiting_of
 from tests.simulator.standing import Standing
 
 OLD_NS = 10**12
@@ -75,9 +75,30 @@ def test_a_wait_that_is_young_accuses_nobody() -> None:
     assert name(pending, came, [(0, 1, 2)]) == []
 
 
-def test_where_every_member_has_entered_nobody_is_accused() -> None:
+def test_where_every_member_has_entered_the_collective_stands_and_nobody_is_accused() -> None:
     pending = [row(rank, 8) for rank in range(4)]
-    assert name(pending, [(rank, 0, 8, 7) for rank in range(4)], [(0, 1, 2, 3)]) == []
+    came = [(rank, 0, 8, 7) for rank in range(4)]
+    (culprits,) = name(pending, came, [(0, 1, 2, 3)])
+    assert (culprits.manner, culprits.ranks, culprits.waiters) == (STUCK, [], 4)
+    # Where nobody knows an age, it may have begun a moment ago.
+    unknown = [row(rank, 8, age_ns=-1) for rank in range(4)]
+    assert name(unknown, came, [(0, 1, 2, 3)], threshold_ns=0) == []
+
+
+def test_ranks_that_wait_for_one_in_a_collective_that_stands_do_not_accuse_it() -> None:
+    groups = [(0, 1), (2, 3), (0, 2), (1, 3)]
+    pending = [row(0, 8, group=2), row(2, 8, group=2), row(1, 5), row(3, 5, group=1)]
+    came = [(0, 0, 4, 4), (1, 0, 5, 4), (2, 1, 4, 4), (3, 1, 5, 4), (0, 2, 8, 7), (2, 2, 8, 7)]
+    (culprits,) = name(pending, came, groups)
+    assert (culprits.manner, culprits.ranks, culprits.waiters) == (STUCK, [], 4)
+    assert pending[culprits.row][1] == 2
+
+
+def test_an_operation_issued_ahead_by_ranks_that_wait_for_another_is_not_what_stands() -> None:
+    pending = [*(row(rank, 8) for rank in range(4)), *(row(rank, 9) for rank in range(1, 4))]
+    came = [(0, 0, 8, 7), *((rank, 0, 9, 7) for rank in range(1, 4))]
+    (culprits,) = name(pending, came, [(0, 1, 2, 3)])
+    assert (culprits.manner, culprits.ranks) == (NEVER_ISSUED, [0])
 
 
 def test_a_broadcast_that_its_root_has_left_proves_nothing_about_the_others() -> None:
@@ -98,7 +119,8 @@ def test_a_rank_with_another_operation_under_the_same_number_is_a_desync() -> No
 def test_sizes_must_be_equal_only_where_the_operation_needs_it(op: Op, is_desync: bool) -> None:
     pending = [row(rank, 8, op=op, payload_bytes=64 + 64 * (rank == 2)) for rank in range(4)]
     found = name(pending, [(rank, 0, 8, 7) for rank in range(4)], [(0, 1, 2, 3)])
-    assert [(c.manner, c.ranks) for c in found] == ([(DIFFERENT, [2])] if is_desync else [])
+    expected = (DIFFERENT, [2]) if is_desync else (STUCK, [])
+    assert [(c.manner, c.ranks) for c in found] == [expected]
 
 
 def test_two_ranks_that_wait_for_each_other_in_different_groups_are_a_desync() -> None:

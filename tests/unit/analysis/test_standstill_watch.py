@@ -212,13 +212,27 @@ def test_another_operation_under_the_same_number_is_a_desync() -> None:
     assert job.report().verdict == "desync"
 
 
-def test_a_transfer_in_which_nobody_is_missing_is_a_note() -> None:
+def test_a_transfer_in_which_nobody_is_missing_stands_still_and_names_nobody() -> None:
     job = Job()
-    for after_s in (0, 90):
-        for rank in range(4):
-            job.hear(rank, after_s)
+    for rank in range(4):
+        job.hear(rank, 0)
+        job.hear(rank, 29)
     assert job.standing() == []
-    assert any("nobody is missing" in note for note in job.report().notes)
+    for rank in range(4):
+        job.hear(rank, 90)
+    (finding,) = job.standing()
+    assert (finding.kind, finding.ranks, finding.cause) == ("hang", [], "network")
+    assert "none has left it for 90.0 s: nobody is missing" in finding.evidence[0]
+    assert "node-0, node-1" in finding.action
+    assert job.report().verdict == "hang"
+
+
+def test_a_transfer_that_nobody_asks_about_is_no_standstill_while_one_of_them_works() -> None:
+    job = Job()
+    for rank in range(4):
+        job.hear(rank, 0)
+        job.hear(rank, 90, saving_s=60 if rank == CULPRIT else 0)
+    assert job.standing() == []
 
 
 def test_the_innermost_lines_of_a_stuck_process_are_evidence() -> None:

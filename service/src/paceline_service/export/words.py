@@ -86,6 +86,8 @@ def statement(finding: Json, report: Json) -> str:
         )
     if kind == "uniform_slowdown":
         return f"All ranks together became slower{since}"
+    if kind == "hang" and not finding.get("ranks"):
+        return f"The job hangs: everybody entered {collective} and nobody leaves it{since}"
     if kind == "hang":
         never = "never finished" if finding.get("cause") == "gpu_fault" else "never entered"
         return f"The job hangs: {who(finding, start=False)} {never} {collective}{since}"

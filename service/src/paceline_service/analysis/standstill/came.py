@@ -7,7 +7,7 @@ import numpy as np
 from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Op, RecordKind
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Int64Array
-from paceline_service.analysis.standstill.diagnose import Came, MessageKey, Waiting
+from paceline_service.analysis.standstill.waiting import Came, MessageKey, Waiting
 
 _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
 _BARRIER_LIKE = np.array(sorted(BARRIER_LIKE_OPS), dtype=np.int64)

@@ -13,61 +13,16 @@ import numpy as np
 from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Op
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.analysis.standstill.edges import Edges, explained_by, mutual
+from paceline_service.analysis.standstill.stuck import stuck_rows
+from paceline_service.analysis.standstill.waiting import Came, MessageKey, Waiting
 
 _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
 _BARRIER_LIKE = np.array(sorted(BARRIER_LIKE_OPS), dtype=np.int64)
 _SAME_SIZE = np.array(sorted((Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE)), dtype=np.int64)
 """Operations whose payload is of one size on all ranks; others may be uneven on purpose."""
-MessageKey = tuple[int, int, int, bool]
-"""Group, source, destination, and whether it is the sender who is known to have issued."""
-NEVER_ISSUED, NEVER_FINISHED, ALONE, MUTUAL, DIFFERENT = (
-    "never_issued", "never_finished", "alone", "mutual", "different",
+NEVER_ISSUED, NEVER_FINISHED, ALONE, MUTUAL, DIFFERENT, STUCK = (
+    "never_issued", "never_finished", "alone", "mutual", "different", "stuck",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """N collectives that are pending, of any ranks; columns of shape (N,).
-
-    ``peer`` is that of a send or recv, else anything. ``age_ns`` is since when, by the clock of
-    the rank that waits; -1 where nobody can tell.
-    """
-
-    rank: Int64Array
-    group: Int64Array
-    op: Int64Array
-    seq: Int64Array
-    step: Int64Array
-    peer: Int64Array
-    payload_bytes: Int64Array
-    age_ns: Int64Array
-
-    def __len__(self) -> int:
-        """Return N."""
-        return len(self.rank)
-
-    def take(self, index: BoolArray | Int64Array) -> Waiting:
-        """Return the rows that ``index`` selects."""
-        return Waiting(**{name: getattr(self, name)[index] for name in WAITING_COLUMNS})
-
-
-WAITING_COLUMNS = (
-    "rank", "group", "op", "seq", "step", "peer", "payload_bytes", "age_ns",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Came:
-    """How far ranks have come in groups: M pairs of (rank, group), columns of shape (M,).
-
-    ``issued`` is the newest sequence number that the rank is known to have issued, ``released``
-    the newest whose end it saw; -1 is none. Send and recv are not in it.
-    """
-
-    rank: Int64Array
-    group: Int64Array
-    issued: Int64Array
-    released: Int64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +31,7 @@ class Culprits:
 
     Attributes:
         manner: one of the constants above.
-        ranks: who, ascending.
+        ranks: who, ascending; nobody where a collective stands that all have entered.
         row: the pending collective that tells most: its oldest waiter's, as a row of ``Waiting``.
         waiters: how many ranks wait for them, directly or through others.
         waited_ns: the sum of the ages of the oldest pending collective of each of those.
@@ -120,12 +75,16 @@ def diagnose(
     oldest_of = _oldest_rows(waiting, world_size)
     targets, waits = edges.targets(), edges.waits()
     waits[laggards] = False  # a rank that holds up what its peers have left is guilty by itself
+    stuck = stuck_rows(waiting, members, old, edges) if threshold_ns > 0 else waiting.rank[:0]
+    waits[waiting.rank[stuck]] = True  # who is in what nobody leaves comes nowhere else
     guilty = targets & ~waits & edges.targets_of_old()
     if found:
         # What differs is what everybody waits for in the end; who is missing elsewhere follows.
         disagreeing = np.zeros(world_size, dtype=np.bool_)
         disagreeing[[rank for culprits in found for rank in culprits.ranks]] = True
         guilty &= ~disagreeing
+    elif len(stuck):
+        found = [_stuck(stuck, waiting, edges, oldest_of)]
     for manner, who in (
         (NEVER_FINISHED, guilty & laggards),
         (NEVER_ISSUED, guilty & ~laggards),
@@ -344,6 +303,17 @@ def _culprits(
     )
 
 
+def _stuck(rows: Int64Array, waiting: Waiting, edges: Edges, oldest_of: Int64Array) -> Culprits:
+    inside = np.zeros(edges.world_size, dtype=np.bool_)
+    inside[waiting.rank[rows]] = True
+    waiters = np.flatnonzero(explained_by(edges, inside) & (oldest_of >= 0))
+    ages = np.maximum(waiting.age_ns[oldest_of[waiters]], 0)
+    return Culprits(
+        manner=STUCK, ranks=[], row=int(rows[np.argmax(waiting.age_ns[rows])]),
+        waiters=len(waiters), waited_ns=int(ages.sum()),
+    )  # fmt: skip
+
+
 def _oldest_rows(waiting: Waiting, world_size: int) -> Int64Array:
     """Return for each rank the row of its oldest pending collective, -1 where it has none."""
     oldest = np.full(world_size, -1, dtype=np.int64)
@@ -362,9 +332,3 @@ def _lookup(keys: Int64Array, values: Int64Array, wanted: Int64Array) -> Int64Ar
 
 def _joined(parts: list[Int64Array]) -> Int64Array:
     return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
-
-
-def waiting_of(rows: list[tuple[int, ...]]) -> Waiting:
-    """Return rows in the order of ``WAITING_COLUMNS`` as columns."""
-    table = np.array(rows, dtype=np.int64).reshape(-1, len(WAITING_COLUMNS))
-    return Waiting(**{name: table[:, at].copy() for at, name in enumerate(WAITING_COLUMNS)})

@@ -14,9 +14,10 @@ from paceline_service.analysis.standstill.diagnose import (
     DIFFERENT,
     MUTUAL,
     NEVER_FINISHED,
+    STUCK,
     Culprits,
-    Waiting,
 )
+from paceline_service.analysis.standstill.waiting import Waiting
 
 _TOLD_RANKS = 4
 """Ranks whose own state gets a sentence."""
@@ -67,12 +68,14 @@ def finding_of_culprits(culprits: Culprits, waiting: Waiting, scene: Scene) -> F
             *_who_waits(culprits, group, age_s),
             *(sentence for rank in ranks[:_TOLD_RANKS] for sentence in _of_rank(rank, scene)),
         ],
-        action=_action(culprits, scene),
+        action=_action(culprits, scene) if ranks else _action_on_network(group, scene),
         collective={"group": group.name, "op": op, "seq": seq, "age_s": age_s},
     )
 
 
 def _cause(culprits: Culprits, scene: Scene) -> str:
+    if culprits.manner == STUCK:
+        return "network"
     gone = [rank for rank in culprits.ranks if rank in scene.ended or rank in scene.silent_s]
     if gone or culprits.manner in (ALONE, MUTUAL, DIFFERENT):
         return "unknown"
@@ -84,6 +87,11 @@ def _cause(culprits: Culprits, scene: Scene) -> str:
 def _what(
     culprits: Culprits, waiting: Waiting, group: Group, where: str, age_s: float | None
 ) -> str:
+    if culprits.manner == STUCK:
+        return (
+            f"every member has entered {where} and none has left it{_for(age_s)}: nobody is "
+            "missing, the transfer between them stands still"
+        )
     who = _named(culprits.ranks)
     many = len(culprits.ranks) > 1
     if culprits.manner == NEVER_FINISHED:
@@ -111,8 +119,12 @@ def _who_waits(culprits: Culprits, group: Group, age_s: float | None) -> list[st
     if not culprits.waiters:
         return []
     waits = "1 rank waits" if culprits.waiters == 1 else f"{culprits.waiters} ranks wait"
-    since = "" if age_s is None else f", the longest for {age_s:,.1f} s"
+    since = "" if age_s is None else f", the longest{_for(age_s)}"
     return [f"{waits} for it, directly or through others{since}"]
+
+
+def _for(age_s: float | None) -> str:
+    return "" if age_s is None else f" for {age_s:,.1f} s"
 
 
 def _of_rank(rank: int, scene: Scene) -> list[str]:
@@ -150,6 +162,13 @@ def _action(culprits: Culprits, scene: Scene) -> str:
     if culprits.manner == NEVER_FINISHED:
         return f"nvidia-smi -q -d ECC,PERFORMANCE,ROW_REMAPPER; dmesg -T | grep -i xid  # on {node}"
     return f"py-spy dump --pid PID_OF_RANK_{rank}  # on {node}: where it stands"
+
+
+def _action_on_network(group: Group, scene: Scene) -> str:
+    nodes = sorted({scene.nodes[rank] for rank in group.ranks if scene.nodes.get(rank)})
+    where = ", ".join(nodes[:_TOLD_RANKS]) or f"the nodes of ranks {format_ranks(group.ranks)}"
+    more = f" and {len(nodes) - _TOLD_RANKS} more" if len(nodes) > _TOLD_RANKS else ""
+    return f"ibstat; nvidia-smi nvlink -e; dmesg -T | grep -iE 'xid|mlx|link'  # on {where}{more}"
 
 
 def _named(ranks: list[int]) -> str:

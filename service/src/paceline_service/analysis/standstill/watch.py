@@ -21,12 +21,12 @@ from paceline_service.analysis.report import Finding
 from paceline_service.analysis.standstill.came import came_in, messages_of
 from paceline_service.analysis.standstill.diagnose import (
     NEVER_ISSUED,
+    STUCK,
     Culprits,
-    Waiting,
     diagnose,
-    waiting_of,
 )
 from paceline_service.analysis.standstill.findings import Scene, finding_of_culprits
+from paceline_service.analysis.standstill.waiting import Waiting, waiting_of
 
 LONGEST_STEPS = 5
 """A hang is a wait of so many of the longest recent steps: evaluations and checkpoints that come
@@ -225,12 +225,14 @@ class Standstill:
         scene = self._scene(facts, self.threshold_ns(facts))
         kept = [(one, self._unexcused(one, facts)) for one in found]
         return [
-            finding_of_culprits(_about(one, ranks), waiting, scene) for one, ranks in kept if ranks
+            finding_of_culprits(_about(one, ranks), waiting, scene)
+            for one, ranks in kept
+            if ranks or (one.manner == STUCK and not self._lives(waiting, facts))
         ]
 
     def notes(self, facts: JobFacts) -> list[str]:
-        """Return who is waited for and excused, and collectives that nobody is missing in."""
-        found, waiting = self._diagnose(facts)
+        """Return who is waited for and excused."""
+        found, _ = self._diagnose(facts)
         notes = []
         for one in found:
             excused = sorted(set(one.ranks) - set(self._unexcused(one, facts)))
@@ -243,14 +245,6 @@ class Standstill:
                     f"{format_ranks(excused)}, {'which are' if many else 'which is'} {does}: "
                     "no hang"
                 )
-        threshold_ns = self.threshold_ns(facts)
-        if not found and len(waiting) and threshold_ns and (waiting.age_ns >= threshold_ns).any():
-            age_s = float(waiting.age_ns.max()) / 1e9
-            notes.append(
-                f"{len(np.unique(waiting.rank))} ranks have been in collectives for up to "
-                f"{age_s:,.0f} s, and every member has entered them: nobody is missing, so the "
-                "transfer itself takes that long (docs/hangs.md)"
-            )
         return notes
 
     def _diagnose(self, facts: JobFacts) -> tuple[list[Culprits], Waiting]:
@@ -303,6 +297,15 @@ class Standstill:
             if rank in self._ended or rank in silent_s or not excused:
                 kept.append(rank)
         return kept
+
+    def _lives(self, waiting: Waiting, facts: JobFacts) -> bool:
+        """Whether one of those who wait does something else meanwhile: it did not ask yet."""
+        threshold_ns = self.threshold_ns(facts)
+        states = [self._state(rank) for rank in np.unique(waiting.rank).tolist()]
+        return any(
+            state.checkpoint_ns or 0 <= state.now_ns - state.written_ns < threshold_ns
+            for state in states
+        )
 
     def _silent_s(self) -> dict[int, float]:
         """Return for how long nothing was heard of ranks that are still awaited."""

@@ -12,14 +12,9 @@ from paceline.ranks import format_ranks
 from paceline.vocabulary import Op
 from paceline_service.analysis.records import Group
 from paceline_service.analysis.report import Finding, Report
-from paceline_service.analysis.standstill.diagnose import (
-    Came,
-    Culprits,
-    Waiting,
-    diagnose,
-    waiting_of,
-)
+from paceline_service.analysis.standstill.diagnose import Culprits, diagnose
 from paceline_service.analysis.standstill.findings import Scene, finding_of_culprits
+from paceline_service.analysis.standstill.waiting import Came, Waiting, waiting_of
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.flight_recorder.dump import Dump, read_dump
 from paceline_service.importers.flight_recorder.layout import Layouts, find_layouts

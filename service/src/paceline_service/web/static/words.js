@@ -92,7 +92,8 @@ export function title(finding, steps) {
     case "imbalance": return `Work is unevenly spread${phase}`;
     case "stage_imbalance": return `One pipeline stage sets the pace: ${subject.toLowerCase()}`;
     case "uniform_slowdown": return `Every rank is slower than before${phase}`;
-    case "hang": return `The job hangs: ${subject.toLowerCase()} ${plural ? "hold" : "holds"} everyone up`;
+    case "hang": if (!finding.ranks?.length) return "The job hangs: everybody entered a collective and nobody leaves it";
+      return `The job hangs: ${subject.toLowerCase()} ${plural ? "hold" : "holds"} everyone up`;
     case "desync": return `Ranks issue different collectives: ${subject.toLowerCase()}`;
     default: return `${subject}: ${verdict(finding.kind).label.toLowerCase()}`;
   }
