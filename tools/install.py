@@ -165,7 +165,8 @@ def install_torch() -> None:
 def install_paceline() -> None:
     """Install the three distributions, editable, with everything that builds and tests them."""
     say("installing Paceline and its tools")
-    editable = [part for name in ("agent", "service", "dashboards") for part in ("-e", f"./{name}")]
+    distributions = ("agent", "service[nats,oidc,postgresql]", "dashboards")
+    editable = [part for name in distributions for part in ("-e", f"./{name}")]
     arguments = ["-c", "constraints.txt", "-r", "requirements-dev.txt", *editable, TORCH]
     if not pip_install(*arguments):
         raise SetupError(failure_advice("Paceline's requirements"))

@@ -1,0 +1,14 @@
+"""To be written: checkpoints."""
+
+from __future__ import annotations
+
+revision = "0005"
+down_revision = "0004"
+
+
+def upgrade() -> None:
+    """Apply this migration."""
+
+
+def downgrade() -> None:
+    """Take this migration back."""

@@ -1,0 +1,14 @@
+"""To be written: acknowledgements."""
+
+from __future__ import annotations
+
+revision = "0008"
+down_revision = "0007"
+
+
+def upgrade() -> None:
+    """Apply this migration."""
+
+
+def downgrade() -> None:
+    """Take this migration back."""
