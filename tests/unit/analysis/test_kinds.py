@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paceline import telemetry as names
 from paceline.vocabulary import Phase
 from tests.simulator.feed import analyse, feed
 from tests.simulator.job import Fault, Scenario, simulate
@@ -120,6 +121,15 @@ def test_a_uniform_slowdown_under_common_throttling_says_so() -> None:
     assert (finding.kind, finding.cause) == ("uniform_slowdown", "gpu_throttle")
     assert any("1.40 GHz against 1.90 GHz before" in one for one in finding.evidence)
     assert any("SW power cap was set in 100%" in one for one in finding.evidence)
+
+
+def test_a_uniform_slowdown_of_processes_that_wait_for_a_cpu_is_the_hosts_fault() -> None:
+    job = simulate(everybody(Phase.BACKWARD, 6, first=120))
+    starved = {rank: {names.RANK_RUN_QUEUE: 8e6} for rank in range(8)}  # of steps of 43 ms
+    report = analyse_with(job, samples(job, starved, first=120)).report()
+    (finding,) = report.findings
+    assert (finding.kind, finding.cause) == ("uniform_slowdown", "host")
+    assert any("waited for a CPU" in one for one in finding.evidence), finding.evidence
 
 
 def test_a_uniform_slowdown_that_ends_is_told_with_its_end() -> None:

@@ -68,14 +68,24 @@ def cause_of(
                 cause="gpu_throttle", phase=phase, sentences=sentences + held,
                 action=_ACTIONS["gpu_throttle"],
             )  # fmt: skip
-        stolen = _of(since, names.CPU_STEAL) - _of(was, names.CPU_STEAL)
-        if stolen >= REASON_EXCESS:
-            sentences.append(
-                f"the hypervisor took {_of(since, names.CPU_STEAL):.0%} of the CPU time against "
-                f"{_of(was, names.CPU_STEAL):.0%} before"
-            )
+        if without_cpu := _without_cpu(was, since):
+            sentences += without_cpu
             cause = "host"
     return UniformCause(cause=cause, phase=phase, sentences=sentences, action=_ACTIONS[cause])
+
+
+def _without_cpu(was: FloatArray, since: FloatArray) -> list[str]:
+    """Return what took the CPU from most ranks, where it takes more of it than before."""
+    rows = (
+        (names.CPU_STEAL, "the hypervisor took {now:.0%} of the CPU time"),
+        (names.CGROUP_THROTTLED, "a CPU limit stopped them {now:.0%} of the time"),
+        (names.RANK_RUN_QUEUE, "their main threads waited for a CPU {now:.0%} of the time"),
+    )
+    return [
+        f"{text.format(now=min(_of(since, name), 1.0))} against {before:.0%} before"
+        for name, text in rows
+        if _of(since, name) - (before := float(np.nan_to_num(_of(was, name)))) >= REASON_EXCESS
+    ]
 
 
 def _phase(before_ns: FloatArray, after_ns: FloatArray | None) -> tuple[str | None, str, list[str]]:
