@@ -178,6 +178,31 @@ class Token(Base):
     scopes: Mapped[str] = mapped_column(String(64))
     job_prefix: Mapped[str] = mapped_column(String(128), default="")
     created_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    created_by: Mapped[str] = mapped_column(String(256), default="")
+    expires_wall_ns: Mapped[int | None] = mapped_column(BigInteger)
+    revoked_wall_ns: Mapped[int | None] = mapped_column(BigInteger)
+    last_used_wall_ns: Mapped[int | None] = mapped_column(BigInteger)
+    """Written about once a minute."""
+    requests_per_s: Mapped[float | None] = mapped_column(Float)
+    """None: what the settings of the collector say; so the next."""
+    bytes_per_s: Mapped[float | None] = mapped_column(Float)
+
+
+class AuditEntry(Base):
+    """Something that an administrator did; rows are only added, and deleted by age."""
+
+    __tablename__ = "audit_log"
+    __table_args__ = (Index(None, "at_wall_ns"),)
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    at_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    actor: Mapped[str] = mapped_column(String(256))
+    address: Mapped[str] = mapped_column(String(64))
+    """Where the request came from; ``local`` for a command on the database itself."""
+    action: Mapped[str] = mapped_column(String(64))
+    target: Mapped[str] = mapped_column(String(256))
+    old: Mapped[str | None] = mapped_column(Text)
+    """JSON; so the next."""
+    new: Mapped[str | None] = mapped_column(Text)
 
 
 class JobSetting(Base):
