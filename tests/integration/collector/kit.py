@@ -19,6 +19,7 @@ from paceline.vocabulary import RecordKind
 from paceline.wire.codec import encode_frame, encode_rows
 from paceline.wire.frames import Frame, GroupDef
 from paceline_service.client import Client, ProblemError
+from tests.integration import postgres
 from tests.simulator.job import Simulated
 
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -26,11 +27,20 @@ STEP_COLUMN = 4
 
 
 class CollectorProcess:
-    """``paceline serve`` on a free port, with its state in a directory of the test."""
+    """``paceline serve`` on a free port, with its state in a directory of the test.
 
-    def __init__(self, directory: Path, **environment: str) -> None:
+    ``database_url`` names a PostgreSQL database (``tests/integration/postgres.py``) instead of
+    the SQLite file in the directory.
+    """
+
+    def __init__(
+        self, directory: Path, *, database_url: str | None = None, **environment: str
+    ) -> None:
         self.directory = directory
         self.environment = {"PACELINE_TOKEN": TOKEN, **environment}
+        self.database_url = database_url
+        if database_url is not None:
+            self.environment["PACELINE_SERVE_DATABASE"] = database_url
         self.database = directory / "paceline.db"
         self.log = directory / "collector.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -87,7 +97,9 @@ class CollectorProcess:
             raise
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Return what the database file says, read from outside."""
+        """Return what the database says, read from outside."""
+        if self.database_url is not None:
+            return postgres.rows(self.database_url, query, *values)
         connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)
         try:
             return connection.execute(query, values).fetchall()
