@@ -79,6 +79,8 @@ class JobAttempt(Base):
     """The newest frame that ``state`` takes into account; 0: it has to be made again."""
     state: Mapped[bytes | None] = mapped_column(LargeBinary)
     """The last published state (report, ranks, groups, nodes), as compressed JSON."""
+    state_version: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    """Counts how often ``state`` was written: other processes see that there is a newer one."""
 
 
 class RankIncarnation(Base):
@@ -238,3 +240,24 @@ class Drop(Base):
     stage: Mapped[str] = mapped_column(String(32), primary_key=True)
     reason: Mapped[str] = mapped_column(String(64), primary_key=True)
     count: Mapped[int] = mapped_column(BigInteger, default=0)
+
+
+class Lease(Base):
+    """Which analyzer owns a partition of the bus (``bus/leases.py``)."""
+
+    __tablename__ = "leases"
+    partition: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    owner: Mapped[str] = mapped_column(String(128))
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    """Grows with every owner: what an earlier one still writes is refused."""
+    expires_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    """On the clock of the database; until then nobody else takes it."""
+
+
+class AnalyzerRow(Base):
+    """An analyzer that is alive, so that the others know how many share the partitions."""
+
+    __tablename__ = "analyzers"
+    name: Mapped[str] = mapped_column(String(128), primary_key=True)
+    seen_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    """On the clock of the database."""
