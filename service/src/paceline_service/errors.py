@@ -109,6 +109,18 @@ class StoreUnavailableError(ServiceError):
     retry_after_s = 5
 
 
+class LeaseLostError(StoreUnavailableError):
+    """Another analyzer owns the job by now; what this one would write is refused."""
+
+
+class BusUnavailableError(ServiceError):
+    """The bus does not take frames at present; nothing was acknowledged."""
+
+    http_status = 503
+    problem = "bus-unavailable"
+    retry_after_s = 5
+
+
 class DatabaseVersionError(ConfigError):
     """The database was written by a newer program."""
 

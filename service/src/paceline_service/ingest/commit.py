@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.wire.codec import Rejected
-from paceline_service.errors import OverloadedError, StoreUnavailableError
+from paceline_service.errors import LeaseLostError, OverloadedError, StoreUnavailableError
 from paceline_service.ingest import repository
 from paceline_service.ingest.decoding import IncomingFrame
 from paceline_service.ingest.registry import Incarnation, Registry, Staged
@@ -29,6 +31,8 @@ from paceline_service.store.frames import AttemptRef, CommittedFrame
 GROUP_BYTES = 32 << 20
 """Most bytes of one transaction; what waits behind it goes into the next."""
 _log = structlog.get_logger("paceline.ingest")
+Fence = Callable[[AsyncConnection, set[str]], Awaitable[set[str]]]
+"""Returns which of some jobs this process must not write; holds the others for the transaction."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class _Submission:
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
+    ids: Iterator[int]
     staged: Staged = field(default_factory=Staged)
     rows: list[dict[str, Any]] = field(default_factory=list)
     committed: list[CommittedFrame] = field(default_factory=list)
@@ -81,6 +86,7 @@ class GroupCommit:
         on_committed: told of every frame that became durable, in the order of commits.
         queue_bytes: most bytes that may wait.
         analysis_has_room: whether the analysis can take more.
+        fence: where several processes write: asked first in every transaction.
     """
 
     def __init__(
@@ -90,11 +96,13 @@ class GroupCommit:
         *,
         queue_bytes: int,
         analysis_has_room: Callable[[], bool],
+        fence: Fence | None = None,
     ) -> None:
         self._database = database
         self._on_committed = on_committed
         self._queue_bytes = queue_bytes
         self._analysis_has_room = analysis_has_room
+        self._fence = fence
         self._waiting: list[_Submission] = []
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -178,11 +186,18 @@ class GroupCommit:
 
     async def _commit(self, group: list[_Submission]) -> None:
         began_s = time.perf_counter()
-        plan = _Plan()
+        plan = _Plan(ids=itertools.count(self._next_id))
+        foreign: set[str] = set()
         rejects, self.unstored_rejects = self.unstored_rejects, Counter()
         try:
             async with self._database.write() as connection:
-                for submission in group:
+                if self._fence is not None:
+                    foreign = await self._fence(connection, _jobs(group))
+                permitted = [one for one in group if not (foreign and foreign & _jobs([one]))]
+                if not self._database.is_sqlite:  # the only writer of a SQLite file counts itself
+                    count = sum(len(one.frames) for one in permitted)
+                    plan.ids = iter(await repository.take_frame_ids(connection, count))
+                for submission in permitted:
                     plan.outcomes.append(await self._plan(connection, plan, submission.frames))
                 if plan.rows:
                     await repository.insert_frames(connection, plan.rows)
@@ -205,7 +220,12 @@ class GroupCommit:
         self.registry.committed(plan.staged)
         self._next_id += len(plan.rows)
         self._count(plan, time.perf_counter() - began_s)
-        for submission, outcome in zip(group, plan.outcomes, strict=True):
+        for submission in group if foreign else ():
+            if foreign & _jobs([submission]) and not submission.done.done():
+                submission.done.set_exception(
+                    LeaseLostError("another analyzer has taken over a job of these frames")
+                )
+        for submission, outcome in zip(permitted, plan.outcomes, strict=True):
             if not submission.done.done():  # its client may have gone
                 submission.done.set_result(outcome)
         if plan.committed:
@@ -245,7 +265,7 @@ class GroupCommit:
         incarnation: Incarnation,
         now_wall_ns: int,
     ) -> None:
-        frame_id = self._next_id + len(plan.rows)
+        frame_id = next(plan.ids)
         size = len(item.packed)
         plan.rows.append(
             {
@@ -292,3 +312,7 @@ class GroupCommit:
                         "the database did not take the frames; keep them and send them again"
                     )
                 )
+
+
+def _jobs(group: Sequence[_Submission]) -> set[str]:
+    return {item.frame.job for one in group for item in one.frames}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.wire.frames import Frame
@@ -18,6 +18,12 @@ async def last_frame_id(connection: AsyncConnection) -> int:
     stored = (await connection.execute(select(func.max(FrameRow.id)))).scalar_one()
     named = (await connection.execute(select(func.max(JobAttempt.last_frame_id)))).scalar_one()
     return max(stored or 0, named or 0)
+
+
+async def take_frame_ids(connection: AsyncConnection, count: int) -> list[int]:
+    """Return ``count`` ascending ids that no other process gets (PostgreSQL only)."""
+    query = text("SELECT nextval('frame_ids') FROM generate_series(1, CAST(:count AS integer))")
+    return list((await connection.execute(query, {"count": count})).scalars())
 
 
 async def find_attempt(connection: AsyncConnection, frame: Frame) -> AttemptRef | None:
