@@ -232,6 +232,37 @@ class SettingAgreement(Base):
     agreed_wall_ns: Mapped[int] = mapped_column(BigInteger)
 
 
+class Checkpoint(Base):
+    """The analysis of a running attempt as it was after ``frame_id`` (``jobs/checkpoint.py``)."""
+
+    __tablename__ = "checkpoints"
+    attempt_id: Mapped[int] = mapped_column(
+        ForeignKey("job_attempts.id"), primary_key=True, autoincrement=False
+    )
+    generation: Mapped[int] = mapped_column(BigInteger)
+    """Which parts it consists of."""
+    frame_id: Mapped[int] = mapped_column(BigInteger)
+    """The newest frame that it holds; later ones are replayed."""
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    """Of the program that can read it."""
+    sha256: Mapped[str] = mapped_column(String(64))
+    body_bytes: Mapped[int] = mapped_column(BigInteger)
+    made_wall_ns: Mapped[int] = mapped_column(BigInteger)
+
+
+class CheckpointPart(Base):
+    """A piece of a checkpoint; pieces that no ``Checkpoint`` names are of one that was cut short.
+
+    Without a foreign key: a piece is written before the row that names it.
+    """
+
+    __tablename__ = "checkpoint_parts"
+    attempt_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    generation: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    part: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+
+
 class Drop(Base):
     """What was lost, where and why; attempt 0 is what belongs to no attempt."""
 
