@@ -33,7 +33,7 @@ from paceline_service.analysis.matching.device import behind_host_ns, launch_lag
 from paceline_service.analysis.matching.groups import Members
 from paceline_service.analysis.matching.match import match
 from paceline_service.analysis.matching.pool import StepPool
-from paceline_service.analysis.matching.table import Table
+from paceline_service.analysis.matching.table import Table, as_table
 from paceline_service.analysis.network.fit import TransferFit
 from paceline_service.analysis.network.watch import NetworkWatch
 from paceline_service.analysis.options import Options
@@ -143,18 +143,40 @@ class JobAnalysis:
             AnalysisError: the rank or a group index is unknown.
         """
         self._check_rank(records.rank)
+        self._observed[records.rank] = True
+        self._resume(records.rank)
+        self.add_table(as_table(records))
+
+    def add_table(self, table: Table) -> None:
+        """Take records of many ranks, those of each rank in the order they were written.
+
+        Raises:
+            AnalysisError: a rank or a group index is unknown.
+        """
+        if not len(table):
+            return
+        self._check_rank(int(table.rank.min()))
+        self._check_rank(int(table.rank.max()))
         groups = max(len(self.groups), 1)
-        if len(records) and not 0 <= records.group.min() <= records.group.max() < groups:
+        if not 0 <= table.group.min() <= table.group.max() < groups:
+            wrong = np.flatnonzero((table.group < 0) | (table.group >= groups))[0]
             raise AnalysisError(
-                f"records of rank {records.rank} name group {records.group.max()}; "
+                f"records of rank {table.rank[wrong]} name group {table.group[wrong]}; "
                 f"{len(self.groups)} groups are declared: declare_group comes first"
             )
-        self._observed[records.rank] = True
-        self._ended.pop(records.rank, None)
-        self._pool.resume(records.rank)
-        self._pool.add(records)
-        self._standstill.resumed(records.rank)
-        self._standstill.wrote(records)
+        self._observed[table.rank] = True
+        last = np.append(np.flatnonzero(table.rank[1:] != table.rank[:-1]), len(table) - 1)
+        if self._ended:
+            for rank in table.rank[last].tolist():
+                self._resume(rank)
+        self._pool.add_table(table)
+        self._standstill.wrote(table, last)
+
+    def _resume(self, rank: int) -> None:
+        """Expect more of a rank, also where it had ended."""
+        self._ended.pop(rank, None)
+        self._pool.resume(rank)
+        self._standstill.resumed(rank)
 
     def add_telemetry(self, rank: int, samples: Iterable[SampleLike]) -> None:
         """Take samples of GPU, process and host of one rank, in the order they were sent.

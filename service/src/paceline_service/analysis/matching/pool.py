@@ -5,12 +5,11 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.vocabulary import Flag, RecordKind
-from paceline_service.analysis.matching.table import Table
+from paceline_service.analysis.matching.table import Table, as_table, stack
 from paceline_service.analysis.records import COLUMNS, Int64Array, Records
 
 DEVICE_PATIENCE_STEPS = 32
@@ -19,16 +18,10 @@ MAX_STEP = 1 << 40
 """No job takes so many: a step beyond it is damage."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """Rows of one rank in one step, not copied."""
-
-    records: Records
-    begin: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.begin
+COPIED_SHARE = 8
+"""A smaller part than this of a table is copied out of it, and does not keep all of it alive."""
+_RADIX = 1 << 16
+"""Sorting keys below it takes linear time."""
 
 
 class StepPool:
@@ -49,8 +42,8 @@ class StepPool:
     def __init__(
         self, world_size: int, *, grace_steps: int, patience_s: float, patience_rows: int
     ) -> None:
-        self._arrived: list[Records] = []
-        self._held: dict[int, list[_Slice]] = {}
+        self._arrived: list[Table] = []
+        self._held: dict[int, list[Table]] = {}
         self._order: list[int] = []
         """A heap of the steps that are held."""
         self._held_rows = 0
@@ -70,8 +63,12 @@ class StepPool:
 
     def add(self, records: Records) -> None:
         """Take records of one rank."""
-        if len(records):
-            self._arrived.append(records)
+        self.add_table(as_table(records))
+
+    def add_table(self, table: Table) -> None:
+        """Take records of many ranks; those of one rank are in the order they were written."""
+        if len(table):
+            self._arrived.append(table)
 
     def end(self, rank: int) -> None:
         """Expect nothing more from ``rank``."""
@@ -84,7 +81,7 @@ class StepPool:
     def remaining(self) -> Table:
         """Return the rows of all steps that were not handed out yet, by rank."""
         self._sort_in()
-        return _table([part for slices in self._held.values() for part in slices])
+        return _table([part for parts in self._held.values() for part in parts])
 
     def dropped(self) -> Counter[str]:
         """Return how many records were let go, by reason."""
@@ -121,31 +118,25 @@ class StepPool:
         self._given_up |= behind & (self._last_step < 0)
         return True
 
-    def _pop(self, step: int) -> list[_Slice]:
+    def _pop(self, step: int) -> list[Table]:
         heapq.heappop(self._order)
         self._duration_ns.pop(step, None)
-        slices = self._held.pop(step)
-        self._held_rows -= sum(map(len, slices))
-        return slices
+        parts = self._held.pop(step)
+        self._held_rows -= sum(map(len, parts))
+        return parts
 
     def _sort_in(self) -> None:
-        """Cut what has arrived into the rows of one rank and step each."""
+        """Cut what has arrived into the rows of one step each."""
         if not self._arrived:
             return
         parts, self._arrived = self._arrived, []
-        length = np.array([len(part) for part in parts])
-        step = np.concatenate([part.step for part in parts])
-        kind = np.concatenate([part.kind for part in parts])
-        first = np.cumsum(length) - length
-        cut = np.append(True, step[1:] != step[:-1])
-        cut[first] = True
-        begin = np.flatnonzero(cut)
-        end = np.append(begin[1:], len(step))
-        part_of = np.searchsorted(first, begin, side="right") - 1
-        for number, at, low, high in zip(
-            part_of.tolist(), step[begin].tolist(), (begin - first[part_of]).tolist(),
-            (end - first[part_of]).tolist(), strict=True,
-        ):  # fmt: skip
+        table = stack(parts) if len(parts) > 1 else parts[0]
+        if (table.step[1:] < table.step[:-1]).any():
+            table = table.take(_order(table.step))
+        step = table.step
+        begin = np.flatnonzero(np.append(True, step[1:] != step[:-1]))
+        bounds = [*begin.tolist(), len(step)]
+        for at, low, high in zip(step[begin].tolist(), bounds[:-1], bounds[1:], strict=True):
             if not 0 <= at < MAX_STEP:
                 self._dropped["out_of_range"] += high - low
             elif at < self._next_step:
@@ -154,19 +145,16 @@ class StepPool:
                 if at not in self._held:
                     self._held[at] = []
                     heapq.heappush(self._order, at)
-                self._held[at].append(_Slice(parts[number], low, high))
+                part = table.take(slice(low, high))
+                alone = (high - low) * COPIED_SHARE < len(table)
+                self._held[at].append(part.copy() if alone else part)
                 self._held_rows += high - low
-        ended = np.flatnonzero((kind == RecordKind.STEP) & (step >= 0) & (step < MAX_STEP))
+        ended = np.flatnonzero((table.kind == RecordKind.STEP) & (step >= 0) & (step < MAX_STEP))
         if len(ended):
-            part = np.searchsorted(first, ended, side="right") - 1
-            rows = list(zip([parts[i] for i in part.tolist()], (ended - first[part]).tolist(),
-                            strict=True))  # fmt: skip
             self._see_steps(
-                np.array([records.rank for records, _ in rows]),
-                step[ended],
-                np.array([records.flags[row] for records, row in rows]),
-                np.array([records.end_ns[row] - records.start_ns[row] for records, row in rows]),
-            )
+                table.rank[ended], step[ended], table.flags[ended],
+                table.end_ns[ended] - table.start_ns[ended],
+            )  # fmt: skip
 
     def _see_steps(
         self, rank: Int64Array, step: Int64Array, flags: Int64Array, took_ns: Int64Array
@@ -193,18 +181,18 @@ class StepPool:
         self._given_up &= newest < 0
 
 
-def _table(slices: list[_Slice]) -> Table:
-    slices.sort(key=lambda part: part.records.rank)
-    if not slices:
+def _table(parts: list[Table]) -> Table:
+    """Return the rows of some tables by rank; those of one rank stay in their order."""
+    if not parts:
         return Table(**{name: np.zeros(0, dtype=np.int64) for name in ("rank", *COLUMNS)})
-    records = [
-        part.records
-        if part.end - part.begin == len(part.records)
-        else part.records.take(slice(part.begin, part.end))
-        for part in slices
-    ]
-    lengths = [part.end - part.begin for part in slices]
-    return Table(
-        rank=np.repeat(np.array([part.rank for part in records], dtype=np.int64), lengths),
-        **{name: np.concatenate([getattr(part, name) for part in records]) for name in COLUMNS},
-    )
+    table = stack(parts) if len(parts) > 1 else parts[0]
+    if (table.rank[1:] >= table.rank[:-1]).all():
+        return table
+    return table.take(_order(table.rank))
+
+
+def _order(key: Int64Array) -> Int64Array:
+    """Return the stable order of ``key``."""
+    low = key.min()
+    small = key.max() - low < _RADIX
+    return np.argsort((key - low).astype(np.uint16) if small else key, kind="stable")

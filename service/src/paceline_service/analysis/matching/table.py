@@ -20,6 +20,10 @@ class Table(Columns):
         """Return the rows that ``index`` selects."""
         return Table(**{name: getattr(self, name)[index] for name in TABLE_COLUMNS})
 
+    def copy(self) -> Table:
+        """Return the rows with memory of their own."""
+        return Table(**{name: getattr(self, name).copy() for name in TABLE_COLUMNS})
+
 
 TABLE_COLUMNS = ("rank", *COLUMNS)
 

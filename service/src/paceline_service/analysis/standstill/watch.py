@@ -16,7 +16,7 @@ from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.matching.pool import StepPool
 from paceline_service.analysis.matching.table import Table
-from paceline_service.analysis.records import Int64Array, Records
+from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import Finding
 from paceline_service.analysis.standstill.came import came_in, messages_of
 from paceline_service.analysis.standstill.diagnose import (
@@ -99,7 +99,7 @@ class Standstill:
     ) -> None:
         """Take what ``rank`` was in when a frame was made; see ``RankNow`` for the columns."""
         self._version += 1
-        state = self._ranks.setdefault(rank, RankNow())
+        state = self._now(rank)
         if now_ns < state.now_ns:  # another process, on a machine with another clock
             state = self._ranks[rank] = RankNow()
         state.pending, state.checkpoint_ns = pending, checkpoint_ns
@@ -110,18 +110,24 @@ class Standstill:
         start_ns = int(pending[:, 6].min()) if len(pending) else state.now_ns
         self._oldest_ns[rank] = state.now_ns - start_ns if len(pending) else -1
 
-    def wrote(self, records: Records) -> None:
-        """Take note that a rank wrote records: it does something."""
+    def wrote(self, table: Table, last: Int64Array) -> None:
+        """Take note that ranks wrote records: they do something.
+
+        Args:
+            table: what they wrote, in the order in which each wrote it.
+            last: rows behind which the rows of another rank begin, and the last row.
+        """
         self._version += 1
-        state = self._ranks.setdefault(records.rank, RankNow())
-        if len(records):  # they come in the order in which they were written
-            newest_ns = max(int(records.end_ns[-1]), int(records.start_ns[-1]))
-            state.written_ns = max(state.written_ns, newest_ns)
+        newest_ns = np.maximum(table.end_ns[last], table.start_ns[last])
+        for rank, at_ns in zip(table.rank[last].tolist(), newest_ns.tolist(), strict=True):
+            state = self._now(rank)
+            if at_ns > state.written_ns:
+                state.written_ns = at_ns
 
     def stack(self, rank: int, time_ns: int, lines: object) -> None:
         """Take the stack of the main thread of ``rank``, innermost line first."""
         if isinstance(lines, list):
-            state = self._ranks.setdefault(rank, RankNow())
+            state = self._now(rank)
             state.stack = tuple(str(line)[:MAX_LINE_CHARS] for line in lines[:MAX_LINES])
             state.stack_ns = time_ns
 
@@ -129,7 +135,7 @@ class Standstill:
         """Expect nothing more of ``rank``; who ended by itself waits for nothing."""
         self._version += 1
         self._ended[rank] = how
-        state = self._ranks.setdefault(rank, RankNow())
+        state = self._now(rank)
         state.ended_wall_ns = state.heard_wall_ns
         if how == "closed":
             state.pending = state.pending[:0]
@@ -142,7 +148,7 @@ class Standstill:
 
     def alive_at(self, rank: int, now_ns: int) -> None:
         """The clock of ``rank`` showed ``now_ns`` when its log ended, or later."""
-        state = self._ranks.setdefault(rank, RankNow())
+        state = self._now(rank)
         state.now_ns = max(state.now_ns, now_ns)
 
     def log_ends(self, clock_of_rank: Int64Array, *, ages_known: bool) -> None:
@@ -343,6 +349,12 @@ class Standstill:
                 if state.stack and state.stack_ns > max(state.written_ns, state.step_since_ns)
             },
         )
+
+    def _now(self, rank: int) -> RankNow:
+        state = self._ranks.get(rank)
+        if state is None:
+            state = self._ranks[rank] = RankNow()
+        return state
 
     def _state(self, rank: int) -> RankNow:
         return self._ranks.get(rank) or RankNow()
