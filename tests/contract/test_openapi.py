@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ ROUTES = {
     "/v1/jobs/{job}/events": "get",
     "/v1/jobs/{job}/incidents": "get",
     "/v1/jobs/{job}/event-log": "get",
+    "/v1/jobs/{job}/timeline": "get",
     "/v1/jobs/{job}/settings": "get",
     "/v1/offenders": "get",
     "/healthz": "get",
@@ -65,7 +67,7 @@ def test_path_parameters_are_declared(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             declared = {p["name"] for p in operation.get("parameters", ()) if p["in"] == "path"}
-            assert declared == ({"job"} if "{job}" in path else set()), path
+            assert declared == set(re.findall(r"{(\w+)}", path)), path
 
 
 def test_every_answer_about_a_job_names_its_problems(document: dict[str, Any]) -> None:

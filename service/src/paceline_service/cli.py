@@ -40,6 +40,13 @@ def export(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def timeline(argv: Sequence[str]) -> int:
+    """Write steps of a job of a collector for Perfetto."""
+    from paceline_service.commands.timeline import main
+
+    return main(argv)
+
+
 def report(argv: Sequence[str]) -> int:
     """Print the report on a job of a collector."""
     from paceline_service.commands.report import main
@@ -50,6 +57,13 @@ def report(argv: Sequence[str]) -> int:
 def settings(argv: Sequence[str]) -> int:
     """Show and change what a running job records."""
     from paceline_service.commands.settings import main
+
+    return main(argv)
+
+
+def tokens(argv: Sequence[str]) -> int:
+    """List, make and revoke tokens of a collector."""
+    from paceline_service.commands.tokens import main
 
     return main(argv)
 

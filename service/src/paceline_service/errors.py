@@ -72,6 +72,20 @@ class UnknownJobError(ServiceError):
     problem = "unknown-job"
 
 
+class UnknownTokenError(ServiceError):
+    """No token has that number, or it is beyond the reach of who asks."""
+
+    http_status = 404
+    problem = "unknown-token"
+
+
+class NotKeptError(ServiceError):
+    """What is asked about was recorded once, or never, but is not stored now."""
+
+    http_status = 404
+    problem = "not-kept"
+
+
 class BodyTooLargeError(ServiceError):
     """A request body, or what it promises to unpack to, is over its limit."""
 
@@ -99,6 +113,17 @@ class OverloadedError(ServiceError):
     http_status = 429
     problem = "overloaded"
     retry_after_s = 1
+
+
+class RateLimitedError(ServiceError):
+    """One token asks for more than its share."""
+
+    http_status = 429
+    problem = "rate-limited"
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class StoreUnavailableError(ServiceError):

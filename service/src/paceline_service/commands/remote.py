@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import typer
 
@@ -19,7 +19,8 @@ AttemptOption = Annotated[
 ]
 
 
-def job_path(job: str, what: str, attempt: int | None) -> str:
+def job_path(job: str, what: str, attempt: int | None, **query: object) -> str:
     """Return the path of ``what`` (``report``, ``event-log``) of a job at a collector."""
-    query = f"?attempt={attempt}" if attempt is not None else ""
-    return f"/v1/jobs/{quote(job, safe='')}/{what}{query}"
+    asked = {"attempt": attempt, **query}
+    given = urlencode({name: value for name, value in asked.items() if value is not None})
+    return f"/v1/jobs/{quote(job, safe='')}/{what}" + (f"?{given}" if given else "")

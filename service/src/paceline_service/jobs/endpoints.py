@@ -22,6 +22,13 @@ from paceline_service.jobs.events import job_events
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.service import DEFAULT_STEPS, MAX_STEPS, JobService
 from paceline_service.jobs.steps import columns
+from paceline_service.jobs.timeline import (
+    DEFAULT_STEPS as TIMELINE_STEPS,
+)
+from paceline_service.jobs.timeline import (
+    MAX_STEPS as MAX_TIMELINE_STEPS,
+)
+from paceline_service.jobs.timeline import Asked, Timelines, unpacked
 from paceline_service.jobs.what_if import what_if
 
 JobName = Annotated[str, Path(description="Job name.")]
@@ -36,6 +43,7 @@ Without = Annotated[
     Query(description="`rank:3`, `rank:0-3` or `node:NAME`; may be given several times."),
 ]
 MAX_STEP = 2**62
+JSON_MEDIA_TYPE = "application/json"
 _GZIP = re.compile(r"(^|,)\s*(gzip|\*)\s*(;\s*q\s*=\s*(1|0\.\d*[1-9]\d*)[0.]*)?\s*(,|$)")
 
 
@@ -54,6 +62,7 @@ def jobs_router(
 ) -> APIRouter:
     """Return the routes of jobs."""
     router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=READ_PROBLEMS)
+    timelines = Timelines(service, source, decode)
 
     @router.get("", response_model=schemas.JobList)
     async def list_jobs(request: Request) -> Response:
@@ -155,6 +164,34 @@ def jobs_router(
         if gzip:
             headers["Content-Encoding"] = "gzip"
         return StreamingResponse(chunks, headers=headers, media_type=EVENT_LOG_MEDIA_TYPE)
+
+    @router.get("/{job}/timeline", response_model=schemas.Timeline)
+    async def timeline(
+        request: Request,
+        job: JobName,
+        attempt: Attempt = None,
+        first: Annotated[int | None, Query(alias="from", ge=0, le=MAX_STEP)] = None,
+        last: Annotated[int | None, Query(alias="to", ge=0, le=MAX_STEP)] = None,
+        ranks: Ranks = None,
+        limit: Annotated[
+            int, Query(ge=1, le=MAX_TIMELINE_STEPS, description="Steps at most.")
+        ] = TIMELINE_STEPS,
+        accept_encoding: Annotated[str, Header()] = "",
+    ) -> Response:
+        """Draw some steps as a Chrome trace, which Perfetto opens; without `from` the newest."""
+        await guard.require_job(request, "read", job)
+        row = await service.resolve(job, attempt)
+        chosen = _ranks(ranks, row.ref.world_size)
+        asked = Asked(first=first, last=last, ranks=chosen, limit=limit)
+        packed = await timelines.make(row, asked)
+        headers = {
+            "Vary": "Accept-Encoding",
+            "Content-Disposition": f'attachment; filename="{job}.trace.json"',
+        }
+        if _GZIP.search(accept_encoding.lower()) is None:
+            return StreamingResponse(unpacked(packed), headers=headers, media_type=JSON_MEDIA_TYPE)
+        headers["Content-Encoding"] = "gzip"
+        return Response(packed, headers=headers, media_type=JSON_MEDIA_TYPE)
 
     return router
 

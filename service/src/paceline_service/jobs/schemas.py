@@ -158,3 +158,27 @@ class Steps(BaseModel):
     wait_ns: list[list[int | None]]
     comm_ns: list[list[int | None]]
     phase_self_ns: list[list[list[int | None]]] | None = None
+
+
+class TraceEvent(BaseModel):
+    """One Chrome trace event; times in microseconds."""
+
+    ph: Literal["M", "X", "i", "s", "f"]
+    name: str
+    pid: int
+    tid: int
+    ts: float | None = None
+    dur: float | None = None
+    cat: str | None = None
+    id: int | None = None
+    s: Literal["t"] | None = None
+    bp: Literal["e"] | None = None
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class Timeline(BaseModel):
+    """A Chrome trace in its object form (docs/api.md)."""
+
+    displayTimeUnit: Literal["ms"]
+    otherData: dict[str, Any]
+    traceEvents: list[TraceEvent]

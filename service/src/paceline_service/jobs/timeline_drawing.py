@@ -1,0 +1,190 @@
+"""What is drawn of a window: steps, phases, collectives, waits, and who came last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.vocabulary import OVERLAYS, Flag, Op, Phase, RecordKind, op_name, phase_name
+from paceline_service.analysis.blame.noise import ReleaseNoise
+from paceline_service.analysis.blame.waits import Waits, measure_waits
+from paceline_service.analysis.matching.clocks import ClockWatch
+from paceline_service.analysis.matching.device import one_timeline
+from paceline_service.analysis.matching.match import Matches, match
+from paceline_service.analysis.matching.table import Table
+from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.export.perfetto import KINDS, Arrow, Drawing, Mark, Slice
+from paceline_service.jobs.timeline_clocks import Clocks
+from paceline_service.jobs.timeline_window import Window
+
+MAX_SLICES = 250_000
+"""Beyond it whole steps are left out, the last ones first; the first is always drawn."""
+STEP, PHASE, WITHIN, COLLECTIVE, WAIT = range(len(KINDS))
+_OPS = [op_name(op) for op in Op]
+_PHASES = [phase_name(phase) for phase in Phase]
+_OVERLAYS = {int(phase) for phase in OVERLAYS}
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    step: int
+    table: Table
+    matches: Matches
+
+
+def draw(window: Window, ranks: Sequence[int]) -> tuple[Drawing, Json]:
+    """Return what is to be drawn of ``ranks``, and what is known of it as a whole."""
+    clock_of_rank = _clock_numbers(window)
+    noise, watch = ReleaseNoise(), ClockWatch(window.attempt.world_size)
+    judged = []
+    for step, records in sorted(window.steps.items()):
+        table, _ = one_timeline(records, window.attempt.world_size)
+        matches = match(table, window.members, clock_of_rank)
+        noise.learn(matches)
+        watch.see(matches)
+        judged.append(_Judged(step=step, table=table, matches=matches))
+    clocks = Clocks(window, watch.offsets(clock_of_rank), ranks)
+    drawn = np.zeros(window.attempt.world_size, dtype=np.bool_)
+    drawn[list(ranks)] = True
+    clocks.begin(*_times(judged, drawn))
+    labels = {rank: (_title(rank, window), clocks.label(rank)) for rank in ranks}
+    drawing = Drawing(labels=labels)
+    noise_ns = noise.noise_ns(len(window.members.sizes))
+    last = window.first - 1
+    counts = {"steps": 0, "phases": 0, "collectives": 0, "unreleased": 0, "last_arrivers": 0}
+    for one in judged:
+        waits = measure_waits(one.matches, clock_of_rank, noise_ns)
+        if drawing.slices and len(drawing.slices) + _size(one, drawn) > MAX_SLICES:
+            break
+        _draw_times(drawing, counts, one, drawn, clocks)
+        _draw_collectives(drawing, counts, one, waits, drawn, clocks, window)
+        last = one.step
+    return drawing, {
+        "first_step": window.first,
+        "last_step": last,
+        "origin_wall_ns": clocks.origin_ns,
+        "clocks": clocks.told(),
+        "drawn": counts,
+    }
+
+
+def _draw_times(
+    drawing: Drawing, counts: dict[str, int], one: _Judged, drawn: BoolArray, clocks: Clocks
+) -> None:
+    table = one.table
+    timed = (table.kind == RecordKind.STEP) | (table.kind == RecordKind.PHASE)
+    rows = table.take(timed & drawn[table.rank] & (table.end_ns > 0))
+    start, end = clocks.place(rows.rank, rows.start_ns), clocks.place(rows.rank, rows.end_ns)
+    columns = (rows.kind, rows.code, rows.rank, start, end)
+    for kind, code, rank, start_ns, end_ns in zip(*(c.tolist() for c in columns), strict=True):
+        if kind == RecordKind.STEP:
+            name, lane = f"step {one.step}", STEP
+            counts["steps"] += 1
+        else:
+            name, lane = _PHASES[code], WITHIN if code in _OVERLAYS else PHASE
+            counts["phases"] += 1
+        drawing.slices.append(
+            Slice(start_ns=start_ns, end_ns=max(end_ns, start_ns), rank=rank, kind=lane,
+                  name=name, args={"step": one.step})
+        )  # fmt: skip
+
+
+def _draw_collectives(
+    drawing: Drawing,
+    counts: dict[str, int],
+    one: _Judged,
+    waits: Waits,
+    drawn: BoolArray,
+    clocks: Clocks,
+    window: Window,
+) -> None:
+    rows, instance = one.matches.rows, one.matches.instance
+    index = np.flatnonzero(drawn[rows.rank])
+    slices: dict[int, Slice] = {}
+    longest: dict[int, tuple[int, int]] = {}
+    starts = clocks.place(rows.rank, rows.start_ns)
+    ends = clocks.place(rows.rank, rows.end_ns)
+    stopped = clocks.place(rows.rank, waits.exposed_start_ns)
+    for row in index.tolist():
+        rank, code, at = int(rows.rank[row]), int(rows.code[row]), int(instance[row])
+        last_rank = int(waits.last_rank[at])
+        name = _OPS[code]
+        args: Json = {
+            "step": one.step,
+            "group": window.groups[int(rows.group[row])].name,
+            "seq": int(rows.seq[row]),
+            "bytes": int(rows.payload_bytes[row]),
+            "last_arriver": last_rank if last_rank >= 0 else None,
+        }
+        start_ns, end_ns = int(starts[row]), int(ends[row])
+        if int(rows.peer[row]) >= 0:
+            args["peer"] = int(rows.peer[row])
+        if not int(rows.end_ns[row]):
+            counts["unreleased"] += 1
+            drawing.marks.append(
+                Mark(at_ns=max(start_ns, 0), rank=rank, kind=COLLECTIVE, args=args,
+                     name=f"{name} (release unknown)", category="collective")
+            )  # fmt: skip
+            continue
+        if int(rows.flags[row]) & Flag.FAILED:
+            args["failed"] = True
+        counts["collectives"] += 1
+        slices[row] = Slice(start_ns=start_ns, end_ns=max(end_ns, start_ns), rank=rank,
+                            kind=COLLECTIVE, name=name, args=args)  # fmt: skip
+        wait_ns = int(waits.wait_ns[row])
+        if wait_ns <= 0:
+            continue
+        from_ns = max(int(stopped[row]), 0)
+        drawing.slices.append(
+            Slice(start_ns=from_ns, end_ns=from_ns + wait_ns, rank=rank, kind=WAIT,
+                  name=f"waits for rank {last_rank}", args={"step": one.step, "for": name})
+        )  # fmt: skip
+        longest[at] = max(longest.get(at, (0, -1)), (wait_ns, row))
+    drawing.slices += slices.values()
+    for at in np.unique(instance[index]).tolist():
+        last = int(waits.last_row[at])
+        if last not in slices:
+            continue
+        counts["last_arrivers"] += 1
+        late_ns = int(waits.late_by_ns[at])
+        source = slices[last]
+        drawing.marks.append(
+            Mark(at_ns=source.start_ns, rank=source.rank, kind=COLLECTIVE, on=source,
+                 name=f"last arriver, {late_ns / 1e6:.2f} ms late", category="last arriver",
+                 args={**source.args, "late_by_ns": late_ns})
+        )  # fmt: skip
+        if at in longest:
+            drawing.arrows.append(Arrow(source=source, target=slices[longest[at][1]]))
+
+
+def _size(one: _Judged, drawn: BoolArray) -> int:
+    """Return about how many slices a step takes."""
+    return int(drawn[one.table.rank].sum()) + int(drawn[one.matches.rows.rank].sum())
+
+
+def _times(judged: Sequence[_Judged], drawn: BoolArray) -> tuple[Int64Array, Int64Array]:
+    ranks, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for one in judged:
+        chosen = drawn[one.table.rank]
+        ranks.append(one.table.rank[chosen])
+        times.append(one.table.start_ns[chosen])
+    return np.concatenate(ranks), np.concatenate(times)
+
+
+def _clock_numbers(window: Window) -> Int64Array:
+    numbers: Mapping[str, int] = {
+        name: number for number, name in enumerate(sorted(set(window.clock_domains.values())))
+    }
+    found = np.full(window.attempt.world_size, -1, dtype=np.int64)
+    for rank, domain in window.clock_domains.items():
+        found[rank] = numbers[domain]
+    return found
+
+
+def _title(rank: int, window: Window) -> str:
+    node = window.nodes.get(rank)
+    return f"rank {rank} on {node}" if node else f"rank {rank}"
