@@ -26,6 +26,9 @@ ROUTES = {
     "/v1/jobs/{job}/timeline": "get",
     "/v1/jobs/{job}/settings": "get",
     "/v1/offenders": "get",
+    "/v1/tokens": "get",
+    "/v1/tokens/{token_id}": "delete",
+    "/v1/audit": "get",
     "/healthz": "get",
     "/readyz": "get",
     "/metrics": "get",
@@ -101,6 +104,12 @@ def test_changing_settings_needs_a_token_and_takes_nothing_unknown(
     assert set(schema["properties"]) == {"level", "stride", "enabled", "telemetry_interval_s"}
     assert schema["additionalProperties"] is False
     assert not schema.get("required")
+
+
+def test_administrators_need_a_token(document: dict[str, Any]) -> None:
+    for path in ("/v1/tokens", "/v1/tokens/{token_id}", "/v1/audit"):
+        for operation in document["paths"][path].values():
+            assert operation["security"] == [{"token": []}], path
 
 
 def nodes(value: Any) -> Any:

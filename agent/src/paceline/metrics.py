@@ -110,6 +110,10 @@ INGEST_REFUSED = _define(
     "paceline_ingest_refused_total", "counter", "", ("reason",),
     "Requests answered 429: their senders keep the frames and try again.",
 )  # fmt: skip
+ACCESS_REFUSED = _define(
+    "paceline_access_refused_total", "counter", "", ("reason",),
+    "Requests answered 401, 403 or 429 because of who sent them.",
+)  # fmt: skip
 INGEST_COMMITS = _define(
     "paceline_ingest_commits_total", "counter", "", (), "Transactions that stored frames."
 )

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 import paceline_service
+from paceline_service.access.endpoints import audit_router, tokens_router
 from paceline_service.access.middleware import (
     LOOPBACK_NAMES,
     HostCheckMiddleware,
@@ -66,6 +67,8 @@ def create_app(settings: CollectorSettings) -> FastAPI:
     app.include_router(incidents_router(collector.database, collector.guard, attempt_id))
     app.include_router(offenders_router(collector.database, collector.guard))
     app.include_router(control_router(collector.control, collector.guard, attempt_ref))
+    app.include_router(tokens_router(collector.database, collector.guard))
+    app.include_router(audit_router(collector.database, collector.guard))
     app.include_router(operations_router(collector, lambda: openapi_document(app), WEB))
     app.mount("/static", StaticFiles(directory=WEB / "static", check_dir=False), name="static")
     install_error_handlers(app)

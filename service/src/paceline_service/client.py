@@ -126,6 +126,29 @@ class Client:
         answer: Json = json.loads(self._request("PUT", path, json.dumps(content).encode(), headers))
         return answer
 
+    def post_json(self, path: str, content: Json) -> Json:
+        """Post ``content`` to ``path`` and return the answer.
+
+        Raises:
+            ProblemError: the collector answered with an error.
+            TransportError: it cannot be reached.
+        """
+        headers = {"Content-Type": "application/json"}
+        answer: Json = json.loads(
+            self._request("POST", path, json.dumps(content).encode(), headers)
+        )
+        return answer
+
+    def delete_json(self, path: str) -> Json:
+        """Delete what is at ``path`` and return the answer.
+
+        Raises:
+            ProblemError: the collector answered with an error.
+            TransportError: it cannot be reached.
+        """
+        answer: Json = json.loads(self._request("DELETE", path, None, {}))
+        return answer
+
     def jobs(self) -> list[Json]:
         """Return a row per job, the newest first."""
         rows: list[Json] = self.get_json("/v1/jobs")["jobs"]

@@ -11,9 +11,8 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.telemetry import GPU_UUID
-from paceline_service.access.first_token import ensure_token
 from paceline_service.access.guard import Guard
-from paceline_service.access.repository import TokenRepository
+from paceline_service.access.parts import Access
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.options import Options
 from paceline_service.control.service import ControlService
@@ -43,7 +42,7 @@ class Collector:
     settings: CollectorSettings
     database: Database
     guard: Guard
-    tokens: TokenRepository
+    access: Access
     board: Board
     engine: Engine
     source: FrameSource
@@ -59,9 +58,7 @@ class Collector:
     def build(cls, settings: CollectorSettings) -> Collector:
         """Connect the parts; nothing runs yet."""
         database = Database(settings.database_url)
-        tokens = TokenRepository(database)
-        admin = settings.token.get_secret_value() if settings.token is not None else None
-        guard = Guard(tokens, admin_token=admin, open_reads=settings.loopback)
+        access = Access.build(settings, database)
         board = Board()
         persister = Persister(database, _sync_incidents)
 
@@ -111,7 +108,7 @@ class Collector:
         )
         jobs = JobService(database, board, engine, rebuild_window_s=settings.rebuild_window_s)
         return cls(
-            settings, database, guard, tokens, board, engine, source, commits, persister,
+            settings, database, access.guard, access, board, engine, source, commits, persister,
             housekeeping, jobs, control,
         )  # fmt: skip
 
@@ -125,7 +122,7 @@ class Collector:
             return
         self.database.claim()
         await migrate(self.database)
-        self.token_file = await ensure_token(self.tokens, self.settings)
+        self.token_file = await self.access.start()
         self.engine.start()
         await self.control.start()
         await self.commits.start()
@@ -144,6 +141,7 @@ class Collector:
         await self.engine.stop()
         await self.persister.stop()
         await self.housekeeping.stop()
+        await self.access.stop()
         await self.database.close()
 
     async def _rebuild_recent(self) -> None:

@@ -76,6 +76,9 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["paths"]["/v1/frames"] = {"post": _frames_operation()}
     for path, operations in document["paths"].items():
+        if path.startswith(("/v1/tokens", "/v1/audit")):
+            for operation in operations.values():
+                operation["security"] = [{"token": []}]
         if path.startswith("/v1/jobs") or path == "/metrics":
             for method, operation in operations.items():
                 operation["security"] = [{"token": []}] if method == "put" else [{}, {"token": []}]

@@ -138,6 +138,7 @@ def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) ->
         values=values,
         labelled={
             metrics.INGEST_REJECTED: {(name,): n for name, n in stats.rejects.items()},
+            metrics.ACCESS_REFUSED: {(name,): n for name, n in collector.guard.refused.items()},
             metrics.INGEST_REFUSED: {(name,): n for name, n in stats.refused.items()},
             metrics.DROPPED: {key: float(count) for key, count in drops.items()},
         },

@@ -21,12 +21,10 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from paceline.errors import ConfigError, PacelineError
-from paceline_service.access.repository import TokenRepository
-from paceline_service.access.tokens import Grant, new_token, parse_scopes, token_hash
+from paceline_service.access.local import make_local_token
+from paceline_service.access.service import make_grant
 from paceline_service.app import create_app
 from paceline_service.settings import CollectorSettings
-from paceline_service.store.database import Database
-from paceline_service.store.migrate import migrate
 
 SHUTDOWN_S = 3
 _log = structlog.get_logger("paceline.serve")
@@ -39,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = read_settings(arguments)
         _configure_logging(settings.log_level)
         if arguments.new_token:
-            print(asyncio.run(_add_token(settings, arguments.new_token, arguments.job_prefix)))
+            grant = make_grant(scopes=arguments.new_token, job_prefix=arguments.job_prefix)
+            print(asyncio.run(make_local_token(settings.database_url, grant))["token"])
             return 0
         return _serve(settings)
     except PacelineError as error:
@@ -198,21 +197,6 @@ def write_ready_file(path: Path, url: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     partial.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
     partial.replace(path)
-
-
-async def _add_token(settings: CollectorSettings, scopes: str, job_prefix: str) -> str:
-    grant = Grant(
-        name=f"{scopes} {job_prefix}".strip(), scopes=parse_scopes(scopes), job_prefix=job_prefix
-    )
-    token = new_token()
-    database = Database(settings.database_url)
-    database.make_directory()
-    try:
-        await migrate(database)
-        await TokenRepository(database).add(token_hash(token), grant)
-    finally:
-        await database.close()
-    return token
 
 
 def _configure_logging(level: str) -> None:

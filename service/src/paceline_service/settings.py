@@ -10,7 +10,9 @@ import os
 from pathlib import Path
 
 from pydantic import AliasChoices, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
+
+from paceline_service.access.settings import AccessSettings
 
 DEFAULT_PORT = 8750
 DATABASE_NAME = "paceline.db"
@@ -24,7 +26,7 @@ def default_state_dir() -> Path:
     return Path(named) if named else Path.home() / ".local" / "share" / "paceline"
 
 
-class CollectorSettings(BaseSettings):
+class CollectorSettings(AccessSettings):
     """Everything that ``paceline serve`` can be told; frozen once read."""
 
     model_config = SettingsConfigDict(

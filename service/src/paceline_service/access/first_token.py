@@ -33,17 +33,20 @@ async def ensure_token(tokens: TokenRepository, settings: CollectorSettings) -> 
     if not settings.loopback and not await tokens.count() and not path.exists():
         raise ConfigError(
             f"listening on {settings.host} needs a token, and there is none: set PACELINE_TOKEN, "
-            "or make one with `paceline serve --new-token admin`"
+            "or make one with `paceline tokens new admin --local`"
         )
     if path.exists():
         token = _read_private(path)
-        if await tokens.find(token_hash(token)) is None:
-            await tokens.add(token_hash(token), _FIRST)
-        return path
+        stored = await tokens.find(token_hash(token))
+        if stored is None:
+            await tokens.add(token_hash(token), _FIRST, "first start")
+        if stored is None or stored.revoked_wall_ns is None:
+            return path
+        path.unlink()  # revoked on purpose: it must not come back with a restart
     if await tokens.count():
         return None
     token = new_token()
-    await tokens.add(token_hash(token), _FIRST)
+    await tokens.add(token_hash(token), _FIRST, "first start")
     _write_private(path, token)
     return path
 

@@ -1,33 +1,63 @@
-"""Decides for each request what its bearer may do."""
+"""Decides for each request what its bearer may do, and whether it comes too often."""
 
 from __future__ import annotations
 
 import hmac
-import time
-from collections import OrderedDict
+import math
+from collections import Counter
+from typing import Protocol
 
 from starlette.requests import HTTPConnection
 
-from paceline_service.access.repository import TokenRepository
+from paceline_service.access.known import KnownTokens
+from paceline_service.access.rate import RateLimiter
 from paceline_service.access.tokens import ANYONE_READS, Grant, Scope, token_hash
-from paceline_service.errors import AuthenticationError, PermissionDeniedError
+from paceline_service.errors import (
+    AuthenticationError,
+    PermissionDeniedError,
+    RateLimitedError,
+)
 
-CACHE_SECONDS = 10.0
-"""A token taken from the database is refused after this long at the latest."""
-CACHE_ENTRIES = 4096
 MAX_TOKEN_CHARS = 512
+MAX_JWT_CHARS = 8192
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class People(Protocol):
+    """What knows people beside tokens: OpenID Connect."""
+
+    async def bearer(self, token: str) -> Grant:
+        """Return the grant of a JWT; raises AuthenticationError."""
+        ...
+
+    def session(self, connection: HTTPConnection) -> Grant | None:
+        """Return the grant of the session cookie, if there is a good one."""
+        ...
+
+    def check_origin(self, connection: HTTPConnection) -> None:
+        """Raise PermissionDeniedError unless our own page made this request."""
+        ...
 
 
 class Guard:
-    """Turns the Authorization header into a grant; answers are cached for a short time."""
+    """Turns a request into a grant: by its Authorization header, else by its session cookie."""
 
     def __init__(
-        self, tokens: TokenRepository, *, admin_token: str | None, open_reads: bool
+        self,
+        tokens: KnownTokens,
+        limiter: RateLimiter,
+        *,
+        admin_token: str | None,
+        open_reads: bool,
+        people: People | None = None,
     ) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
+        self.refused: Counter[str] = Counter()
+        """Requests that were answered 401, 403 or 429 here, by reason; for /metrics."""
+        self._limiter = limiter
         self._admin_hash = token_hash(admin_token) if admin_token else ""
         self._open_reads = open_reads
-        self._cache: OrderedDict[str, tuple[float, Grant | None]] = OrderedDict()
+        self._people = people
 
     async def require(self, connection: HTTPConnection, scope: Scope) -> Grant:
         """Return the grant of this request.
@@ -35,29 +65,30 @@ class Guard:
         Raises:
             AuthenticationError: no token, or an unknown one.
             PermissionDeniedError: the token lacks ``scope``.
+            RateLimitedError: its bearer asks for too much.
         """
-        header = connection.headers.get("authorization")
-        if header is None:
-            if scope == "read" and self._open_reads:
-                return ANYONE_READS
-            raise AuthenticationError(
-                "this needs a token: send `Authorization: Bearer TOKEN` (PACELINE_TOKEN, or the "
-                "file `token` in the collector's state directory)"
-            )
-        kind, _, token = header.partition(" ")
-        token = token.strip()
-        grant = None
-        if kind.lower() == "bearer" and 0 < len(token) <= MAX_TOKEN_CHARS:
-            grant = await self._find(token)
-        if grant is None:
-            raise AuthenticationError(
-                "the token is not known to this collector; compare PACELINE_TOKEN with the file "
-                "`token` in the collector's state directory"
-            )
-        if not grant.has(scope):
-            raise PermissionDeniedError(
-                f"token {grant.name!r} has scopes {','.join(sorted(grant.scopes))}; this needs "
-                f"{scope}"
+        try:
+            grant = await self._grant(connection, scope)
+            if not grant.has(scope):
+                raise PermissionDeniedError(
+                    f"token {grant.name!r} has scopes {','.join(sorted(grant.scopes))}; this "
+                    f"needs {scope}"
+                )
+        except AuthenticationError:
+            self.refused["unauthenticated"] += 1
+            raise
+        except PermissionDeniedError:
+            self.refused["forbidden"] += 1
+            raise
+        exhausted, limit_per_s, wait_s = self._limiter.admit(
+            _bearer(grant), grant.requests_per_s, grant.bytes_per_s
+        )
+        if exhausted:
+            self.refused[f"rate_{exhausted}"] += 1
+            raise RateLimitedError(
+                f"token {grant.name!r} sends more than {limit_per_s:g} {exhausted} per second: "
+                "wait, send less often, or have its limit raised (docs/security.md)",
+                retry_after_s=max(math.ceil(wait_s), 1),
             )
         return grant
 
@@ -67,11 +98,48 @@ class Guard:
         Raises:
             AuthenticationError: no token, or an unknown one.
             PermissionDeniedError: the token lacks ``scope``, or ``job`` is outside its prefix.
+            RateLimitedError: its bearer asks for too much.
         """
         grant = await self.require(connection, scope)
         if not grant.covers(job):
+            self.refused["forbidden"] += 1
             raise PermissionDeniedError(
                 f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; this is {job!r}"
+            )
+        return grant
+
+    def spend(self, grant: Grant, size_bytes: int) -> None:
+        """Count a body that was read against its bearer."""
+        self._limiter.spend(_bearer(grant), size_bytes)
+
+    async def _grant(self, connection: HTTPConnection, scope: Scope) -> Grant:
+        header = connection.headers.get("authorization")
+        if header is None:
+            if self._people is not None:
+                person = self._people.session(connection)
+                if person is not None:
+                    if connection.scope.get("method") not in _SAFE_METHODS:
+                        self._people.check_origin(connection)
+                    return person
+            if scope == "read" and self._open_reads:
+                return ANYONE_READS
+            raise AuthenticationError(
+                "this needs a token: send `Authorization: Bearer TOKEN` (PACELINE_TOKEN, or the "
+                "file `token` in the collector's state directory)"
+            )
+        kind, _, token = header.partition(" ")
+        token = token.strip()
+        grant = None
+        if kind.lower() == "bearer":
+            if self._people is not None and token.count(".") == 2 and len(token) <= MAX_JWT_CHARS:
+                return await self._people.bearer(token)
+            if 0 < len(token) <= MAX_TOKEN_CHARS:
+                grant = await self._find(token)
+        if grant is None:
+            raise AuthenticationError(
+                "the token is not known to this collector, was revoked or has expired; compare "
+                "PACELINE_TOKEN with the file `token` in the collector's state directory, or "
+                "look it up with `paceline tokens list`"
             )
         return grant
 
@@ -79,16 +147,11 @@ class Guard:
         sha256 = token_hash(token)
         if self._admin_hash and hmac.compare_digest(sha256, self._admin_hash):
             return _ADMIN
-        now_s = time.monotonic()
-        cached = self._cache.get(sha256)
-        if cached is not None and now_s - cached[0] < CACHE_SECONDS:
-            return cached[1]
-        grant = await self._tokens.find(sha256)
-        self._cache[sha256] = (now_s, grant)
-        self._cache.move_to_end(sha256)
-        while len(self._cache) > CACHE_ENTRIES:
-            self._cache.popitem(last=False)
-        return grant
+        return await self.tokens.find(sha256)
+
+
+def _bearer(grant: Grant) -> str:
+    return str(grant.token_id) if grant.token_id else grant.name
 
 
 _ADMIN = Grant(name="PACELINE_TOKEN", scopes=frozenset({"admin"}))

@@ -50,6 +50,7 @@ class FramesEndpoint:
             body = await read_body(request, self._settings.max_body_bytes)
         except ClientDisconnect:
             return Response(status_code=400)
+        self._guard.spend(grant, len(body))
         limits = {
             "max_unpacked_bytes": self._settings.max_unpacked_bytes,
             "max_world_size": self._settings.max_world_size,

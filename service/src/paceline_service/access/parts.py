@@ -1,0 +1,54 @@
+"""The parts of access, connected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline_service.access.first_token import ensure_token
+from paceline_service.access.guard import Guard
+from paceline_service.access.known import KnownTokens
+from paceline_service.access.rate import RateLimiter
+from paceline_service.access.repository import TokenRepository
+from paceline_service.access.upkeep import Upkeep
+from paceline_service.settings import CollectorSettings
+from paceline_service.store.database import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may do what, for one collector; made by ``build``."""
+
+    settings: CollectorSettings
+    tokens: TokenRepository
+    guard: Guard
+    upkeep: Upkeep
+
+    @classmethod
+    def build(cls, settings: CollectorSettings, database: Database) -> Access:
+        """Connect the parts; nothing runs yet."""
+        tokens = TokenRepository(database)
+        known = KnownTokens(tokens)
+        admin = settings.token.get_secret_value() if settings.token is not None else None
+        guard = Guard(
+            known,
+            RateLimiter(settings.rate_requests_per_s, settings.rate_bytes_per_s),
+            admin_token=admin,
+            open_reads=settings.loopback,
+        )
+        upkeep = Upkeep(database, known, audit_retention_days=settings.audit_retention_days)
+        return cls(settings=settings, tokens=tokens, guard=guard, upkeep=upkeep)
+
+    async def start(self) -> Path | None:
+        """Begin; return the file that holds the first token, if there is one.
+
+        Raises:
+            ConfigError: the collector would listen beyond loopback without any token.
+        """
+        token_file = await ensure_token(self.tokens, self.settings)
+        await self.upkeep.start()
+        return token_file
+
+    async def stop(self) -> None:
+        """End."""
+        await self.upkeep.stop()

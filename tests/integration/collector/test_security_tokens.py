@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline_service.client import Client, ProblemError
+from tests.integration.collector.kit import (
+    TOKEN,
+    CollectorProcess,
+    RankSender,
+    wait_until,
+)
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CollectorProcess]:
+    """Beyond loopback: reads need a token too."""
+    directory = tmp_path_factory.mktemp("secured") / "state"
+    process = CollectorProcess(directory, PACELINE_SERVE_HOST="0.0.0.0").start()
+    process.url = process.url.replace("0.0.0.0", "127.0.0.1")
+    yield process
+    assert process.stop() == 0
+
+
+def made(collector: CollectorProcess, scopes: list[str], **values: Any) -> dict[str, Any]:
+    return collector.client().post_json("/v1/tokens", {"scopes": scopes, **values})
+
+
+def status(client: Client, path: str = "/v1/jobs") -> int:
+    try:
+        client.get_json(path)
+    except ProblemError as error:
+        return error.status
+    return 200
+
+
+def frame_of(job: str) -> bytes:
+    return RankSender(rank=0, world_size=1, groups=[("dp0", (0,))], job=job).frame([])
+
+
+def tokens_command(collector: CollectorProcess, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "paceline", "tokens", *arguments]
+    return subprocess.run(
+        command, env=collector.environ(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_token_is_shown_once_and_works_until_it_is_revoked(secured: CollectorProcess) -> None:
+    answer = made(secured, ["read"], name="a dashboard")
+    reader = secured.client(answer["token"])
+    assert status(reader) == 200
+    assert status(secured.client("plt_unknown")) == 401
+    listed = {row["id"]: row for row in secured.client().get_json("/v1/tokens")["tokens"]}
+    assert listed[answer["id"]]["name"] == "a dashboard"
+    assert listed[answer["id"]]["state"] == "usable"
+    assert answer["token"] not in json.dumps(listed)
+    assert secured.client().delete_json(f"/v1/tokens/{answer['id']}")["state"] == "usable"
+    assert status(reader) == 401, "the very next request is refused"
+    again = secured.client().delete_json(f"/v1/tokens/{answer['id']}")
+    assert again["state"] == "revoked"
+
+
+def test_only_the_hash_of_a_token_is_on_disk(secured: CollectorProcess) -> None:
+    token = made(secured, ["read"])["token"]
+    for path in secured.directory.iterdir():
+        assert token.encode() not in path.read_bytes(), path
+
+
+def test_scopes_hold_on_every_route_of_administrators(secured: CollectorProcess) -> None:
+    reader = secured.client(made(secured, ["read"])["token"])
+    sender = secured.client(made(secured, ["ingest"])["token"])
+    for client in (reader, sender):
+        assert status(client, "/v1/tokens") == 403
+        assert status(client, "/v1/audit") == 403
+        with pytest.raises(ProblemError, match="needs admin"):
+            client.post_json("/v1/tokens", {"scopes": ["admin"]})
+        with pytest.raises(ProblemError, match="needs admin"):
+            client.delete_json("/v1/tokens/1")
+    assert status(sender) == 403
+    with pytest.raises(ProblemError, match="needs ingest"):
+        reader.post_frames(frame_of("train"))
+
+
+def test_a_token_of_a_prefix_sends_reads_and_administers_within_it_only(
+    secured: CollectorProcess,
+) -> None:
+    answer = made(secured, ["admin"], job_prefix="team-a")
+    chief = secured.client(answer["token"])
+    assert chief.post_frames(frame_of("team-a.llm"))["accepted"] == 1
+    with pytest.raises(ProblemError, match="prefix"):
+        chief.post_frames(frame_of("team-ab"))
+    assert status(chief, "/v1/jobs/team-b") == 403
+    assert status(chief, "/metrics") == 403
+    assert status(chief, "/v1/audit") == 403
+    for beyond in ("", "team", "team-b", "team-ab"):
+        with pytest.raises(ProblemError, match="beyond"):
+            chief.post_json("/v1/tokens", {"scopes": ["read"], "job_prefix": beyond})
+    within = chief.post_json("/v1/tokens", {"scopes": ["read"], "job_prefix": "team-a.llm"})
+    assert status(secured.client(within["token"]), "/v1/jobs/team-a.llm") == 200
+    others = made(secured, ["read"], job_prefix="team-b")
+    with pytest.raises(ProblemError) as caught:
+        chief.delete_json(f"/v1/tokens/{others['id']}")
+    assert caught.value.status == 404
+    assert status(secured.client(others["token"]), "/v1/jobs") == 200, "it was not revoked"
+    listed = {row["job_prefix"] for row in chief.get_json("/v1/tokens")["tokens"]}
+    assert listed == {"team-a", "team-a.llm"}
+
+
+def test_a_token_expires(secured: CollectorProcess) -> None:
+    answer = made(secured, ["read"], expires_in_s=0.5)
+    wait_until(lambda: status(secured.client(answer["token"])) == 401)
+    listed = secured.client().get_json("/v1/tokens", after=answer["id"] - 1, limit=1)
+    assert listed["tokens"][0]["state"] == "expired"
+    assert listed["next_after"] == answer["id"]
+
+
+def test_a_token_that_asks_for_too_much_is_told_to_wait_and_is_counted(
+    secured: CollectorProcess,
+) -> None:
+    answer = made(secured, ["ingest", "read"], requests_per_s=0.5)
+    client = secured.client(answer["token"])
+    assert status(client) == 200
+    with pytest.raises(ProblemError, match=r"0\.5 requests per second") as caught:
+        client.get_json("/v1/jobs")
+    assert caught.value.status == 429
+    assert caught.value.retry_after_s == 2
+    assert caught.value.problem["type"].endswith(":rate-limited")
+    greedy = secured.client(made(secured, ["ingest"], bytes_per_s=16)["token"])
+    body = frame_of("greedy")
+    assert len(body) > 32
+    assert greedy.post_frames(body)["accepted"] == 1, "one is always taken"
+    with pytest.raises(ProblemError, match="16 bytes per second"):
+        greedy.post_frames(body)
+    text = b"".join(secured.client().stream("/metrics")).decode()
+    assert 'paceline_access_refused_total{reason="rate_requests"} 1.0' in text
+    assert 'paceline_access_refused_total{reason="rate_bytes"} 1.0' in text
+
+
+def test_what_makes_no_sense_is_refused_by_name(secured: CollectorProcess) -> None:
+    for wanted in (
+        {"scopes": []},
+        {"scopes": ["root"]},
+        {"scopes": ["read"], "job_prefix": "a b"},
+        {"scopes": ["read"], "expires_in_s": -1},
+        {"scopes": ["read"], "unknown": 1},
+    ):
+        with pytest.raises(ProblemError) as caught:
+            secured.client().post_json("/v1/tokens", wanted)
+        assert caught.value.status == 422, wanted
+
+
+def test_the_audit_log_tells_who_did_what_from_where(secured: CollectorProcess) -> None:
+    answer = made(secured, ["read"], name="audited")
+    secured.client().delete_json(f"/v1/tokens/{answer['id']}")
+    client = secured.client()
+    page = client.get_json("/v1/audit", limit=2)
+    revoked, new = page["entries"]
+    assert (revoked["action"], new["action"]) == ("token.revoke", "token.new")
+    assert new["actor"] == "PACELINE_TOKEN"
+    assert new["address"] == "127.0.0.1"
+    assert new["target"] == revoked["target"] == f"token {answer['id']} (audited)"
+    assert new["old"] is None
+    assert new["new"]["scopes"] == ["read"]
+    assert revoked["old"]["name"] == "audited"
+    older = client.get_json("/v1/audit", before=page["next_before"])["entries"]
+    assert all(entry["id"] < new["id"] for entry in older)
+    assert answer["token"] not in json.dumps(page)
+    log = secured.log.read_text()
+    assert "event='audit'" in log
+    assert answer["token"] not in log
+    assert TOKEN not in log
+
+
+def test_the_command_makes_lists_and_revokes_over_the_api_and_beside_it(
+    secured: CollectorProcess,
+) -> None:
+    remote = tokens_command(secured, "new", "read", "--url", secured.url, "--name", "by command")
+    assert remote.returncode == 0, remote.stderr
+    token = remote.stdout.strip()
+    assert status(secured.client(token)) == 200
+    local = tokens_command(secured, "new", "read", "--local", "--expires-days", "1")
+    other = local.stdout.strip()
+    wait_until(lambda: status(secured.client(other)) == 200)
+    rows = json.loads(tokens_command(secured, "list", "--local", "--format", "json").stdout)
+    assert rows[-1]["created_by"].startswith("local user")
+    told = tokens_command(secured, "revoke", str(rows[-1]["id"]), "--local")
+    assert "is revoked" in told.stdout
+    wait_until(lambda: status(secured.client(other)) == 401)
+    text = tokens_command(secured, "list", "--url", secured.url).stdout
+    assert "by command" in text
+    assert tokens_command(secured, "revoke", "999999", "--url", secured.url).returncode == 2
+    assert tokens_command(secured, "new", "root", "--local").returncode == 2
+    assert tokens_command(secured).returncode == 2
+
+
+def test_a_collector_beyond_loopback_does_not_start_without_a_token(tmp_path: Path) -> None:
+    bare = CollectorProcess(tmp_path / "state", PACELINE_TOKEN="")
+    process = bare.spawn("--host", "0.0.0.0")
+    assert process.wait(30) == 2
+    assert "needs a token, and there is none" in bare.log.read_text()
+    assert "paceline tokens new" in bare.log.read_text()
+    short = CollectorProcess(tmp_path / "short", PACELINE_TOKEN="x" * 15)
+    assert short.spawn("--host", "0.0.0.0").wait(30) == 2
+    assert "at least 16" in short.log.read_text()
+    assert tokens_command(bare, "new", "admin", "--local").returncode == 0
+    bare.start("--host", "0.0.0.0")
+    assert bare.stop() == 0
+
+
+def test_when_tokens_were_used_is_stored_at_the_end_and_a_revoked_first_token_stays_away(
+    tmp_path: Path,
+) -> None:
+    alone = CollectorProcess(tmp_path / "state", PACELINE_TOKEN="").start()
+    token = (alone.directory / "token").read_text().strip()
+    client = alone.client(token)
+    assert client.get_json("/v1/tokens")["tokens"][0]["last_used_wall_ns"] is None
+    client.delete_json("/v1/tokens/1")
+    assert alone.stop() == 0
+    used = alone.rows("SELECT last_used_wall_ns, revoked_wall_ns FROM tokens")
+    assert used[0][0]
+    assert used[0][1]
+    alone.start()
+    assert (alone.directory / "token").read_text().strip() != token
+    assert status(alone.client(token), "/v1/tokens") == 401
+    assert os.stat(alone.directory / "token").st_mode & 0o777 == 0o600
+    assert alone.stop() == 0
