@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, insert, inspect, select, text
+from sqlalchemy import Connection, insert, select, text
 
 from paceline_service.incidents.repository import incidents_of
 from paceline_service.incidents.service import RECOVERED_STEPS, incident_json, sync_incidents
 from paceline_service.store.database import Database
 from paceline_service.store.drops import add_drops, read_drops
-from paceline_service.store.migrate import SCRIPTS, migrate
-from paceline_service.store.models import Base, Job, JobAttempt, JobSetting
+from paceline_service.store.migrate import migrate
+from paceline_service.store.models import Base, Job, JobAttempt
 
 
 @pytest.fixture
@@ -41,42 +39,6 @@ async def test_migrating_again_changes_nothing(database: Database) -> None:
     async with database.read() as connection:
         versions = (await connection.execute(text("SELECT version_num FROM alembic_version"))).all()
     assert len(versions) == 1
-
-
-async def test_every_migration_can_be_taken_back_and_applied_again_with_rows_in_the_tables(
-    database: Database,
-) -> None:
-    def tables(connection: Connection) -> set[str]:
-        return set(inspect(connection).get_table_names())
-
-    def step(connection: Connection, *way: str) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(SCRIPTS))
-        config.attributes["connection"] = connection
-        move = command.upgrade if way[0] == "up" else command.downgrade
-        move(config, way[1])
-
-    async with database.write() as connection:
-        await connection.execute(insert(Job).values(id=1, name="j", first_seen_wall_ns=1))
-        await connection.execute(
-            insert(JobSetting).values(
-                job_id=1, generation=1, level="off", stride=2, enabled=True, updated_wall_ns=1,
-                updated_by="ops",
-            )
-        )  # fmt: skip
-    async with database.write() as connection:
-        whole = await connection.run_sync(tables)
-        await connection.run_sync(step, "down", "0001")
-        assert whole - await connection.run_sync(tables) == {
-            "job_settings", "setting_agreements", "offences", "audit_log", "leases", "analyzers",
-            "checkpoints", "checkpoint_parts",
-        }  # fmt: skip
-        assert (await connection.execute(select(Job.name))).scalar() == "j"
-        await connection.run_sync(step, "up", "head")
-        assert await connection.run_sync(tables) == whole
-        await connection.run_sync(step, "down", "base")
-        await connection.run_sync(step, "up", "head")
-        assert await connection.run_sync(tables) == whole
 
 
 async def test_commits_reach_the_disk_before_they_are_told(database: Database) -> None:

@@ -102,7 +102,10 @@ class RankIncarnation(Base):
 
 
 class FrameRow(Base):
-    """A frame as it came; ``id`` is the order of commits."""
+    """A frame as it came; ``id`` is the order of commits.
+
+    PostgreSQL cuts the table into partitions by ranges of ids; each has the unique key for itself.
+    """
 
     __tablename__ = "frames"
     __table_args__ = (
@@ -134,6 +137,55 @@ class StepSummary(Base):
     ranks_blob: Mapped[bytes] = mapped_column(LargeBinary)
 
 
+class Lane(Base):
+    """What one rank did for a while within a step: busy or idle, and on what.
+
+    ``kind`` is ``compute``, ``wait`` (for a last arriver) or ``communication`` (after it came).
+    Only telling ranks have lanes (``jobs/lanes.py``). Cut by time on PostgreSQL.
+    """
+
+    __tablename__ = "lanes"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    attempt_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
+    start_wall_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    """On the wall clock of the rank's node."""
+    rank: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    end_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    step: Mapped[int] = mapped_column(BigInteger)
+    kind: Mapped[str] = mapped_column(String(16))
+
+
+class RankWindow(Base):
+    """What one rank did over some steps, ns summed over them. Cut by time on PostgreSQL."""
+
+    __tablename__ = "rank_windows"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    attempt_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
+    start_wall_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    rank: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    end_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    first_step: Mapped[int] = mapped_column(BigInteger)
+    last_step: Mapped[int] = mapped_column(BigInteger)
+    steps: Mapped[int] = mapped_column(Integer)
+    """In which the rank took part."""
+    self_ns: Mapped[int] = mapped_column(BigInteger)
+    wait_ns: Mapped[int] = mapped_column(BigInteger)
+    communication_ns: Mapped[int] = mapped_column(BigInteger)
+    caused_wait_ns: Mapped[int] = mapped_column(BigInteger)
+    """Waits of others where this rank arrived last."""
+    blamed_wait_ns: Mapped[int] = mapped_column(BigInteger)
+    """Waits of others that its own delay explains."""
+    last_arrivals: Mapped[int] = mapped_column(BigInteger)
+
+
+class StoredSize(Base):
+    """What the rows of a table take, as retention counts it (``store/sizes.py``)."""
+
+    __tablename__ = "stored_sizes"
+    name: Mapped[str] = mapped_column(String(32), primary_key=True)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+
+
 class Incident(Base):
     """A finding with a life: opened, updated, closed."""
 
@@ -158,16 +210,19 @@ class Incident(Base):
 class Offence(Base):
     """A place that an incident names: who offends again is known beyond one job.
 
-    ``gpu_uuid`` is empty where no telemetry told it.
+    ``gpu_uuid`` is empty where no telemetry told it. It outlives its incident and its attempt;
+    ``job`` and ``cause`` are what they told.
     """
 
     __tablename__ = "offences"
     __table_args__ = (Index(None, "node"), Index(None, "opened_wall_ns"), Index(None, "attempt_id"))
-    incident_id: Mapped[int] = mapped_column(ForeignKey("incidents.id"), primary_key=True)
+    incident_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
     node: Mapped[str] = mapped_column(String(256), primary_key=True)
     gpu_uuid: Mapped[str] = mapped_column(String(96), primary_key=True)
-    attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"))
+    attempt_id: Mapped[int] = mapped_column(BigId)
     opened_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    job: Mapped[str] = mapped_column(String(128), server_default="")
+    cause: Mapped[str] = mapped_column(String(32), server_default="")
 
 
 class Token(Base):
