@@ -9,6 +9,7 @@ from sqlalchemy import insert
 
 from paceline.wire.codec import encode_rows
 from paceline.wire.frames import Frame
+from paceline_service.access.audit import Actor, entries
 from paceline_service.control import service as control_service
 from paceline_service.control.pace import (
     DELIVERY_S,
@@ -27,6 +28,7 @@ from paceline_service.store.models import Job, JobAttempt
 
 RANKS = 4
 S = 1_000_000_000
+OPS = Actor(name="ops", address="10.0.0.1")
 ATTEMPT = AttemptRef(
     id=1, job="train", ordinal=1, run_id="run", launch_attempt=0, world_size=RANKS,
     first_seen_wall_ns=1,
@@ -220,7 +222,7 @@ async def test_a_setting_is_agreed_ahead_of_every_rank_and_told_to_its_launch_on
     control = ControlService(database)
     step = run_for(control, clock, 12)
     assert control.told([frame(0, step, 1)]) == []
-    await control.change("train", {"level": "collectives", "stride": 5}, "ops")
+    await control.change("train", {"level": "collectives", "stride": 5}, OPS)
     (told,) = control.told([frame(0, step, 1), frame(1, step, 1)])
     assert (told.job, told.run_id, told.attempt) == ("train", "run", 0)
     assert (told.level, told.stride) == ("collectives", 5)
@@ -241,7 +243,7 @@ async def test_a_restarted_collector_tells_the_same_and_does_not_agree_anew(
     database = await store.open()
     control = ControlService(database)
     run_for(control, clock, 12)
-    await control.change("train", {"level": "steps"}, "ops")
+    await control.change("train", {"level": "steps"}, OPS)
     told = control.told([frame(0, 1, 1)])
     await database.close()
 
@@ -262,7 +264,7 @@ async def test_the_next_launch_of_the_job_gets_the_setting_at_a_step_of_its_own(
     database = await store.open()
     control = ControlService(database)
     run_for(control, clock, 12)
-    await control.change("train", {"stride": 10}, "ops")
+    await control.change("train", {"stride": 10}, OPS)
     step = run_for(control, clock, 3, NEXT)
     await control._agree_with_all()
     assert control.told([frame(0, step, 1, attempt=NEXT)]) == []  # its pace is not known yet
@@ -279,9 +281,9 @@ async def test_off_keeps_the_level_for_when_it_is_on_again(store: Store, clock: 
     database = await store.open()
     control = ControlService(database)
     run_for(control, clock, 12)
-    await control.change("train", {"level": "collectives", "enabled": False}, "ops")
+    await control.change("train", {"level": "collectives", "enabled": False}, OPS)
     assert control.told([frame(0, 1, 1)])[0].level == "off"
-    await control.change("train", {"enabled": True}, "ops")
+    await control.change("train", {"enabled": True}, OPS)
     assert control.told([frame(0, 1, 1)])[0].level == "collectives"
     await database.close()
 
@@ -292,14 +294,33 @@ async def test_the_pace_of_telemetry_changes_at_once_and_asks_no_rank_for_anythi
     database = await store.open()
     control = ControlService(database)
     run_for(control, clock, 12)
-    await control.change("train", {"level": "full"}, "ops")
+    await control.change("train", {"level": "full"}, OPS)
     (before,) = control.told([frame(0, 1, 1)])
-    await control.change("train", {"telemetry_interval_s": 0.1}, "ops")
+    await control.change("train", {"telemetry_interval_s": 0.1}, OPS)
     (after,) = control.told([frame(0, 1, 1)])
     assert (before.telemetry_interval_s, after.telemetry_interval_s) == (None, 0.1)
     assert (before.generation, before.effective_step) == (after.generation, after.effective_step)
-    await control.change("train", {"telemetry_interval_s": None}, "ops")
+    await control.change("train", {"telemetry_interval_s": None}, OPS)
     assert control.told([frame(0, 1, 1)]) == [before]
+    await database.close()
+
+
+async def test_a_change_is_audited_with_what_it_changed_and_nothing_else(
+    store: Store, clock: Clock
+) -> None:
+    database = await store.open()
+    control = ControlService(database)
+    await control.change("train", {"level": "steps", "stride": 1}, OPS)
+    await control.change("train", {"enabled": False}, OPS)
+    async with database.read() as connection:
+        rows = await entries(connection, before_id=None, limit=10)
+    assert [(row.actor, row.address, row.target) for row in rows] == [
+        ("ops", "10.0.0.1", "job train")
+    ] * 2
+    assert [(row.action, row.old, row.new) for row in reversed(rows)] == [
+        ("settings.change", '{"level":"full"}', '{"level":"steps"}'),
+        ("settings.change", '{"enabled":true}', '{"enabled":false}'),
+    ]
     await database.close()
 
 
@@ -309,14 +330,14 @@ async def test_a_change_that_some_ranks_may_have_made_already_is_not_replaced_ha
     database = await store.open()
     control = ControlService(database)
     step = run_for(control, clock, 12)
-    await control.change("train", {"level": "off"}, "ops")
+    await control.change("train", {"level": "off"}, OPS)
     (first,) = control.told([frame(0, 1, 1)])
-    await control.change("train", {"level": "steps"}, "ops")  # nobody can have come to it yet
+    await control.change("train", {"level": "steps"}, OPS)  # nobody can have come to it yet
     (second,) = control.told([frame(0, 1, 1)])
     assert second.level == "steps"
     assert second.effective_step == first.effective_step
     step = run_for(control, clock, (first.effective_step - step) // 10, first_step=step)
-    await control.change("train", {"level": "full"}, "ops")
+    await control.change("train", {"level": "full"}, OPS)
     assert control.told([frame(0, 1, 1)]) == [second]
     step = run_for(control, clock, 3, first_step=step)
     await control._agree_with_all()
@@ -333,7 +354,7 @@ async def test_an_attempt_that_fell_silent_and_comes_back_keeps_what_was_agreed(
     database = await store.open()
     control = ControlService(database)
     run_for(control, clock, 12)
-    await control.change("train", {"stride": 2}, "ops")
+    await control.change("train", {"stride": 2}, OPS)
     told = control.told([frame(0, 1, 1)])
     clock.now_s += 1000
     control.forget_unused(600)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 from sqlalchemy.exc import SQLAlchemyError
 
 from paceline.errors import InputError
+from paceline_service.access.audit import actor_of
 from paceline_service.access.guard import Guard
 from paceline_service.control.schemas import JobSettingsView, SettingsChange
 from paceline_service.control.service import ControlService
@@ -58,7 +59,7 @@ def control_router(control: ControlService, guard: Guard, resolve: ResolveAttemp
                 "nothing is to change: give level, stride, enabled or telemetry_interval_s"
             )
         try:
-            await control.change(job, change, grant.name)
+            await control.change(job, change, actor_of(request, grant))
         except (SQLAlchemyError, OSError) as error:
             raise StoreUnavailableError(
                 "the database does not take the settings; nothing was changed"

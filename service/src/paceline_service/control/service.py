@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from paceline.wire.frames import Frame
 from paceline.wire.settings import LaunchSettings
+from paceline_service.access.audit import Actor, audit
 from paceline_service.control import repository
 from paceline_service.control.pace import Pace
 from paceline_service.control.schemas import SettingsChange
@@ -99,7 +100,7 @@ class ControlService:
         async with self._database.read() as connection:
             return await repository.agreement_of(connection, attempt_id)
 
-    async def change(self, job: str, change: SettingsChange, by: str) -> None:
+    async def change(self, job: str, change: SettingsChange, by: Actor) -> None:
         """Change the settings of a job that is known; its running attempts agree on a step."""
         async with self._writing:
             before = self._settings.get(job, _FIRST)
@@ -107,7 +108,7 @@ class ControlService:
                 before,
                 **change,
                 updated_wall_ns=time.time_ns(),
-                updated_by=by,
+                updated_by=by.name[:128],
             )
             recorded = (after.told_level, after.stride)
             if not before.generation or recorded != (before.told_level, before.stride):
@@ -115,9 +116,16 @@ class ControlService:
                 after = replace(after, generation=max(before.generation + 1, int(time.time())))
             async with self._database.write() as connection:
                 await repository.save_settings(connection, job, after)
+                old, new = asdict(before), asdict(after)
+                changed = sorted(name for name in change if old[name] != new[name])
+                await audit(
+                    connection, by, "settings.change", f"job {job}",
+                    old={name: old[name] for name in changed},
+                    new={name: new[name] for name in changed},
+                )  # fmt: skip
             self._settings[job] = after
         _log.info(
-            "settings changed", job=job, by=by, level=after.level, stride=after.stride,
+            "settings changed", job=job, by=by.name, level=after.level, stride=after.stride,
             enabled=after.enabled, telemetry_interval_s=after.telemetry_interval_s,
         )  # fmt: skip
         for attempt, _ in list(self._paces.values()):
