@@ -1,7 +1,7 @@
 # Everything goes into .venv; `make test` and `make demo` need python3, make and a C compiler.
 # PYTHON=python3.12 make setup   chooses another Python (3.10 to 3.13).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check check bench clean format dashboards constraints
+.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check fuzz check bench clean format dashboards constraints
 
 PY := .venv/bin/python
 # RANK chooses the demo's slow rank; under torchrun the same name means something else.
@@ -33,6 +33,11 @@ test-real-nccl: setup ## Run the NCCL plugin inside real NCCL libraries (downloa
 
 test-gpu: setup ## Run the tests that need an NVIDIA GPU
 	@$(PY) -m pytest -m gpu tests/gpu
+
+FUZZ_S ?= 60
+FUZZ ?= all
+fuzz: setup ## Fuzz decoder, rings and importers, FUZZ_S seconds each (FUZZ=frames for one)
+	@$(PY) -m tests.fuzz.run $(FUZZ) --seconds $(FUZZ_S)
 
 # Works straight from the checkout with whatever torch that Python has: see docs/gpu.md.
 gpu-check: ## Check plugin, timers and overhead on an NVIDIA GPU (8 minutes, PYTHON=)
