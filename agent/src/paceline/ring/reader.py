@@ -256,6 +256,7 @@ def _map(fd: int, path: Path) -> mmap.mmap:
 def _json_object(text: bytes) -> dict[str, Any] | None:
     try:
         entry = json.loads(text)
+        json.dumps(entry, ensure_ascii=False).encode()  # half a surrogate pair fits no frame
     except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None

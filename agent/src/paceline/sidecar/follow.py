@@ -241,7 +241,8 @@ class Follower:
                     self._info[key] = value
             return
         index, epoch = entry["group"], entry.get("epoch", 0)
-        if type(index) is not int or type(epoch) is not int or not 0 <= index < 1 << 16:
+        whole = type(index) is int and type(epoch) is int
+        if not (whole and 0 <= index < 1 << 16 and 0 <= epoch < 1 << 32):
             self._meta_corrupt += 1
             return
         self._groups[index] = GroupFacts(

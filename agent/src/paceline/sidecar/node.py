@@ -130,6 +130,10 @@ class Node:
             _log.warning("giving up a ring: %s", error)
             follower.close()
             return False
+        except Exception:  # whatever it is, the other ranks of the node go on
+            _log.exception("giving up the ring %s: an error of the sidecar's own", follower.path)
+            follower.close()
+            return False
         if not follower.ended:
             return True
         _log.info("rank %d %s", follower.identity.rank, follower.ended)

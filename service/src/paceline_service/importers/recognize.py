@@ -82,7 +82,7 @@ def _in_directory(directory: Path, faults: Faults) -> list[Path]:
 
 def _latest_attempt(logs: list[tuple[Path, dict[str, Any]]], faults: Faults) -> list[Path]:
     """Leave out the attempts before the last where a directory keeps all of one run."""
-    runs = {(header.get("job"), header.get("run_id")) for _, header in logs}
+    runs = {(repr(header.get("job")), repr(header.get("run_id"))) for _, header in logs}
     numbers = [header.get("attempt", 0) for _, header in logs]
     if len(runs) > 1 or not all(type(number) is int for number in numbers):
         return [path for path, _ in logs]  # the importer tells what does not fit together

@@ -7,6 +7,7 @@ the ranks aligned by the authors and counted from the start of each step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def _usable(numbers: dict[str, FloatArray]) -> BoolArray:
         for name in _TIMES:
             keep &= (numbers[name] >= 0) & (numbers[name] <= MAX_SECONDS)
         for name, most in (
-            ("rank", MAX_RANK), ("dp_rank", MAX_RANK), ("stage", MAX_RANK), ("step", MAX_STEP),
+            ("rank", MAX_RANK - 1), ("dp_rank", MAX_RANK), ("stage", MAX_RANK), ("step", MAX_STEP),
             ("seq_id", MAX_STEP),
         ):  # fmt: skip
             keep &= (numbers[name] >= 0) & (numbers[name] <= most)
@@ -156,6 +157,9 @@ def _read_parquet(path: Path) -> dict[str, NDArray[Any]]:
                 )
             wanted = [name for name in REQUIRED + _OPTIONAL if name in there]
             table = file.read(columns=wanted)
+        if any(kind(table.field("optype").type) for kind in _binary_kinds(arrow.types)):
+            at = table.schema.get_field_index("optype")
+            table = table.set_column(at, "optype", table.column("optype").cast(arrow.string()))
         return {name: _as_array(table.column(name)) for name in wanted}
     except arrow.ArrowException as error:
         raise InputError(
@@ -172,6 +176,10 @@ def _as_array(column: Any) -> NDArray[Any]:
     """Return a column as numpy; what is null becomes NaN or the word None."""
     values: NDArray[Any] = column.to_numpy()
     return values
+
+
+def _binary_kinds(types: Any) -> tuple[Callable[[Any], bool], ...]:
+    return types.is_binary, types.is_large_binary, types.is_fixed_size_binary
 
 
 def _first_line(error: BaseException) -> str:

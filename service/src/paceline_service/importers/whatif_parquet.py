@@ -96,7 +96,8 @@ class _Builder:
         self._path = path
         self._faults = faults
         self._tensor_rank, self._rank_of = _grid(trace, path)
-        declared = int(meta["world_size"]) if meta.get("world_size", "").isdigit() else 0
+        told = meta.get("world_size", "")
+        declared = int(told) if told.isdecimal() and len(told) < 10 else 0
         size = max(int(trace.rank.max()) + 1, min(declared, MAX_RANK))
         self._log = EventLog(
             world_size=size,

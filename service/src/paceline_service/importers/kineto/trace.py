@@ -216,8 +216,12 @@ class _Reader:
             trace.phases.add(phase, start, end)
 
     def _thread(self, event: Event) -> int:
-        key = (event.pid, event.tid) if not isinstance(event.tid, list | dict) else (None, None)
+        key = (_key(event.pid), _key(event.tid))
         return self._threads.setdefault(key, len(self._threads))
+
+
+def _key(value: object) -> object:
+    return None if isinstance(value, list | dict) else value
 
 
 def _take_metadata(trace: Trace, metadata: dict[str, object]) -> None:
@@ -246,7 +250,7 @@ def ranks_of(value: object) -> tuple[int, ...]:
     """Return a list of ranks, given as one or as text; empty where it is cut short or is none."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.strip("[] ").split(",")]
-        if not all(part.isdigit() for part in parts):
+        if not all(part.isdecimal() and len(part) < 10 for part in parts):
             return ()
         return tuple(int(part) for part in parts)
     if isinstance(value, list) and all(type(rank) is int and rank >= 0 for rank in value):
@@ -269,4 +273,4 @@ def _ns(microseconds: object) -> int | None:
 def _whole(value: object) -> int:
     if type(value) is int and 0 <= value < _MAX_NS:
         return value
-    return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 18 else -1
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 18 else -1
