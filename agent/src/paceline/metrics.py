@@ -144,5 +144,41 @@ ANALYSIS_ATTEMPTS = _define("paceline_analysis_attempts", "gauge", "", (), "Atte
 STORE_RAW_BYTES = _define(
     "paceline_store_raw_bytes", "gauge", "bytes", (), "Raw frames kept in the database."
 )
+BUS_PUBLISHED = _define(
+    "paceline_bus_published_total", "counter", "", (), "Frames that the stream has acknowledged."
+)
+BUS_PUBLISHES = _define(
+    "paceline_bus_publishes_total", "counter", "", (), "Requests whose frames were published."
+)
+BUS_PUBLISH_SECONDS = _define(
+    "paceline_bus_publish_seconds_total", "counter", "seconds", (),
+    "Time in which those requests waited for the stream.",
+)  # fmt: skip
+BUS_WAITING_BYTES = _define(
+    "paceline_bus_waiting_bytes", "gauge", "bytes", (),
+    "Frames that were published and are not acknowledged yet.",
+)  # fmt: skip
+BUS_FAILURES = _define(
+    "paceline_bus_publish_failures_total", "counter", "", ("reason",),
+    "Requests answered 503 because the bus was away or too slow.",
+)  # fmt: skip
+BUS_LEASES = _define(
+    "paceline_bus_leases", "gauge", "", (), "Partitions that this analyzer owns."
+)  # fmt: skip
+BUS_TAKEOVERS = _define(
+    "paceline_bus_takeovers_total", "counter", "", (), "Partitions that this analyzer has taken."
+)
+BUS_LAG_MESSAGES = _define(
+    "paceline_bus_lag_messages", "gauge", "", ("partition",),
+    "Frames in the stream that are not stored yet, of the partitions that this analyzer owns.",
+)  # fmt: skip
+BUS_REDELIVERED = _define(
+    "paceline_bus_redelivered_total", "counter", "", (),
+    "Messages that came again because nobody had acknowledged them in time.",
+)  # fmt: skip
+BUS_TERMINATED = _define(
+    "paceline_bus_terminated_total", "counter", "", ("reason",),
+    "Messages that can never be stored, and were taken out of the stream.",
+)  # fmt: skip
 
 ALL: tuple[Metric, ...] = tuple(_ALL)

@@ -307,11 +307,11 @@ class GroupCommit:
         _log.error("commit failed; nothing of it is acknowledged", error=self.stats.last_error)
         for submission in group:
             if not submission.done.done():
-                submission.done.set_exception(
-                    StoreUnavailableError(
-                        "the database did not take the frames; keep them and send them again"
-                    )
+                failure = StoreUnavailableError(
+                    "the database did not take the frames; keep them and send them again"
                 )
+                failure.__cause__ = error
+                submission.done.set_exception(failure)
 
 
 def _jobs(group: Sequence[_Submission]) -> set[str]:

@@ -89,6 +89,17 @@ def decode_body(
     return out
 
 
+def decode_message(packed: bytes, *, max_world_size: int) -> IncomingFrame | str:
+    """Return the frame that a message of the bus holds, or in a word why it holds none."""
+    try:
+        frame = decode_frame(packed)
+    except Exception:  # it was checked before it was published: whatever this is, it stays so
+        return "undecodable"
+    if _fault(frame, max_world_size):
+        return "limit"
+    return IncomingFrame(frame=frame, packed=packed, offset=0)
+
+
 def _frame_bytes(body: bytes, offset: int) -> int:
     if len(body) - offset < HEADER.size:
         return len(body) - offset

@@ -6,6 +6,7 @@ What a transaction adds becomes known to others only when it has been committed.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -106,9 +107,11 @@ class Registry:
         for incarnation in staged.incarnations.values():
             self._by_id[incarnation.id] = incarnation
         for incarnation_id, sequences in staged.sequences.items():
-            known = self._by_id[incarnation_id].known
+            written = self._by_id.get(incarnation_id)
+            if written is None:
+                continue  # it was forgotten while this was under way
             for seq in sorted(sequences):
-                known.add(seq)
+                written.known.add(seq)
 
     def forget_before(self, low_seqs: dict[int, int]) -> None:
         """Note that retention has deleted the frames below ``low_seqs`` (by incarnation id)."""
@@ -116,6 +119,15 @@ class Registry:
             incarnation = self._by_id.get(incarnation_id)
             if incarnation is not None:
                 incarnation.low_seq = max(incarnation.low_seq, low)
+
+    def forget_jobs(self, covers: Callable[[str], bool]) -> None:
+        """Drop from the cache the jobs that another process may have written."""
+        gone = [key for key in self._attempts if covers(key[0])]
+        ids = {self._attempts.pop(key).id for key in gone}
+        for of_attempt, incarnation in list(self._incarnations.items()):
+            if of_attempt[0] in ids:
+                del self._incarnations[of_attempt]
+                self._by_id.pop(incarnation.id, None)
 
     def forget_unused(self, idle_s: float) -> None:
         """Drop from the cache what nothing was sent of for ``idle_s``."""

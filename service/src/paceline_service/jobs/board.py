@@ -30,6 +30,10 @@ class Board:
         self.closing = True
         self._wake()
 
+    def touch(self) -> None:
+        """Another process has written something newer: wake everyone who waits."""
+        self._wake()
+
     def get(self, attempt_id: int) -> Snapshot | None:
         """Return the newest snapshot of an attempt, if it is in memory."""
         return self._snapshots.get(attempt_id)
