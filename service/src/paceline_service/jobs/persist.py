@@ -14,8 +14,10 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paceline_service.jobs import repository
-from paceline_service.jobs.snapshot import Snapshot, Update
+from paceline_service.jobs import checkpoint_store, repository
+from paceline_service.jobs.checkpoint_codec import pack
+from paceline_service.jobs.checkpoint_store import Staged
+from paceline_service.jobs.snapshot import ENDED, Captured, Snapshot, Update
 from paceline_service.jobs.steps import Step
 from paceline_service.store.database import Database
 
@@ -23,6 +25,7 @@ FLUSH_S = 1.0
 STATE_S = 5.0
 """How often the state of a running attempt is written."""
 MAX_PENDING_STEPS = 20_000
+TIDY_S = 3600.0
 _log = structlog.get_logger("paceline.persist")
 
 OnSnapshot = Callable[[AsyncConnection, Snapshot], Awaitable[None]]
@@ -33,6 +36,7 @@ class _Pending:
     snapshot: Snapshot
     steps: list[Step] = field(default_factory=list)
     urgent: bool = False
+    checkpoint: Captured | None = None
 
 
 class Persister:
@@ -48,6 +52,7 @@ class Persister:
         self._on_snapshot = on_snapshot
         self._pending: dict[int, _Pending] = {}
         self._written_mono_s: dict[int, float] = {}
+        self._gaps: set[int] = set()
         self._task: asyncio.Task[None] | None = None
         self.steps_given_up = 0
         self.failures = 0
@@ -78,10 +83,14 @@ class Persister:
         pending.urgent |= update.snapshot.state == "ended"
         pending.snapshot = update.snapshot
         pending.steps += update.steps
+        pending.checkpoint = update.checkpoint or pending.checkpoint
         excess = len(pending.steps) - MAX_PENDING_STEPS
         if excess > 0:  # the database is away; a replay would bring them back
             self.steps_given_up += excess
             del pending.steps[:excess]
+            self._gaps.add(attempt_id)
+        if attempt_id in self._gaps:  # behind it those steps would be left out for good
+            pending.checkpoint = None
 
     async def flush(self) -> None:
         """Write everything that is due."""
@@ -93,6 +102,8 @@ class Persister:
                 due.append((attempt_id, pending, whole))
         if not due:
             return
+        staged = await self._stage([pending for _, pending, _ in due])
+        due = [(number, pending, whole or number in staged) for number, pending, whole in due]
         steps = {attempt_id: list(pending.steps) for attempt_id, pending, _ in due}
         snapshots = {attempt_id: pending.snapshot for attempt_id, pending, _ in due}
         try:
@@ -102,6 +113,10 @@ class Persister:
                     if whole:
                         await repository.save_snapshot(connection, snapshots[attempt_id])
                         await self._on_snapshot(connection, snapshots[attempt_id])
+                        if snapshots[attempt_id].state == ENDED:
+                            await checkpoint_store.forget(connection, attempt_id)
+                        elif attempt_id in staged:
+                            await checkpoint_store.name(connection, staged[attempt_id])
         except (SQLAlchemyError, OSError) as error:
             self.failures += 1
             _log.error("steps and states are not written; they are tried again", error=str(error))
@@ -110,17 +125,45 @@ class Persister:
             del pending.steps[: len(steps[attempt_id])]
             if whole:
                 self._written_mono_s[attempt_id] = now_s
-            if whole and pending.snapshot is snapshots[attempt_id] and not pending.steps:
+            left = pending.steps or pending.checkpoint
+            if whole and pending.snapshot is snapshots[attempt_id] and not left:
                 del self._pending[attempt_id]
         for attempt_id, at_s in list(self._written_mono_s.items()):
             if now_s - at_s > 10 * STATE_S:
                 del self._written_mono_s[attempt_id]
 
+    async def _stage(self, due: list[_Pending]) -> dict[int, Staged]:
+        """Store the pieces of the checkpoints that are due; one that fails is left out."""
+        staged = {}
+        for pending in due:
+            captured, pending.checkpoint = pending.checkpoint, None
+            if captured is None or pending.snapshot.state == ENDED:
+                continue
+            try:
+                body = await asyncio.to_thread(pack, captured.raw)
+                made = await checkpoint_store.stage(self._database, captured, body)
+            except (SQLAlchemyError, OSError) as error:
+                self.failures += 1
+                _log.error("a checkpoint is not written; the one before counts", error=str(error))
+            else:
+                staged[captured.attempt_id] = made
+        return staged
+
+    async def _tidy(self) -> None:
+        """Delete the checkpoints of attempts that nothing was heard of for days."""
+        before_ns = time.time_ns() - checkpoint_store.KEEP_S * 10**9
+        async with self._database.write() as connection:
+            await checkpoint_store.forget_old(connection, before_ns)
+
     async def _run(self) -> None:
+        tidied_s = -TIDY_S
         while True:
             await asyncio.sleep(FLUSH_S)
             try:
                 await self.flush()
+                if time.monotonic() - tidied_s > TIDY_S:
+                    tidied_s = time.monotonic()
+                    await self._tidy()
             except Exception as error:
                 self.failures += 1
                 _log.error("writing steps and states failed", exc_info=error)

@@ -70,6 +70,16 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """The analysis of one attempt written down, as it was after ``frame_id``."""
+
+    attempt_id: int
+    frame_id: int
+    raw: bytes
+    made_wall_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """A new snapshot with the steps that became complete since the one before."""
 
@@ -77,6 +87,8 @@ class Update:
     steps: tuple[Step, ...]
     changed: bool
     """Whether the report differs from the one published before."""
+    checkpoint: Captured | None = None
+    """To be stored with the steps and the state, in one transaction."""
 
 
 def pack_state(snapshot: Snapshot) -> bytes:
