@@ -120,7 +120,7 @@ class Collector:
         """
         if self.rebuild is not None:
             return
-        self.database.claim()
+        await self.database.claim()
         await migrate(self.database)
         self.token_file = await self.access.start()
         self.engine.start()

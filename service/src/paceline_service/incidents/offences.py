@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import and_, delete, func, insert, select
+from sqlalchemy import ColumnElement, and_, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline_service.store.models import Incident, Job, JobAttempt, Offence
@@ -69,6 +69,16 @@ async def remember(
 ) -> None:
     """Store whom an incident names, in place of whom it named before."""
     await connection.execute(delete(Offence).where(Offence.incident_id == incident_id))
+    if not (places := list(places)):
+        return
+    # Told here once more: an offence outlives its incident and its attempt.
+    query = (
+        select(Job.name, Incident.cause)
+        .join(JobAttempt, JobAttempt.job_id == Job.id)
+        .join(Incident, Incident.attempt_id == JobAttempt.id)
+        .where(Incident.id == incident_id)
+    )
+    job, cause = (await connection.execute(query)).one()
     rows = [
         {
             "incident_id": incident_id,
@@ -76,11 +86,12 @@ async def remember(
             "gpu_uuid": place.gpu_uuid,
             "attempt_id": attempt_id,
             "opened_wall_ns": opened_wall_ns,
+            "job": job,
+            "cause": cause,
         }
         for place in places
     ]
-    if rows:
-        await connection.execute(insert(Offence), rows)
+    await connection.execute(insert(Offence), rows)
 
 
 async def earlier_incidents(connection: AsyncConnection, attempt_id: int) -> dict[int, int]:
@@ -104,11 +115,16 @@ async def earlier_incidents(connection: AsyncConnection, attempt_id: int) -> dic
                 other.c.opened_wall_ns >= mine.c.opened_wall_ns - REMEMBERED_NS,
             ),
         )
-        .join(Incident, Incident.id == other.c.incident_id)
-        .where(mine.c.attempt_id == attempt_id, Incident.closed_reason != "withdrawn")
+        .outerjoin(Incident, Incident.id == other.c.incident_id)
+        .where(mine.c.attempt_id == attempt_id, _stands())
         .group_by(mine.c.incident_id)
     )
     return {row[0]: row[1] for row in (await connection.execute(query)).all()}
+
+
+def _stands() -> ColumnElement[bool]:
+    """Return that the incident was not withdrawn; one that retention deleted was not."""
+    return func.coalesce(Incident.closed_reason, "") != "withdrawn"
 
 
 async def offenders_since(
@@ -123,13 +139,10 @@ async def offenders_since(
     """
     query = (
         select(
-            Offence.node, Offence.gpu_uuid, Offence.opened_wall_ns, Incident.cause,
-            Job.name.label("job"),
+            Offence.node, Offence.gpu_uuid, Offence.opened_wall_ns, Offence.cause, Offence.job
         )
-        .join(Incident, Incident.id == Offence.incident_id)
-        .join(JobAttempt, JobAttempt.id == Offence.attempt_id)
-        .join(Job, Job.id == JobAttempt.job_id)
-        .where(Offence.opened_wall_ns >= since_wall_ns, Incident.closed_reason != "withdrawn")
+        .outerjoin(Incident, Incident.id == Offence.incident_id)
+        .where(Offence.opened_wall_ns >= since_wall_ns, _stands())
         .order_by(Offence.opened_wall_ns.desc())
         .limit(MAX_ROWS)
     )  # fmt: skip

@@ -12,11 +12,15 @@ from typing import Any
 
 from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from paceline_service.errors import DatabaseInUseError
+from paceline_service.store.advisory import AdvisoryLock
 
 _SQLITE_PRAGMAS = (
+    # Takes effect in a new file only: pages that retention frees can be given back to the disk.
+    "PRAGMA auto_vacuum=INCREMENTAL",
     "PRAGMA journal_mode=WAL",
     # FULL: an acknowledged frame survives a power cut, not only a crash of the process.
     "PRAGMA synchronous=FULL",
@@ -24,16 +28,23 @@ _SQLITE_PRAGMAS = (
     "PRAGMA foreign_keys=ON",
     "PRAGMA wal_autocheckpoint=4000",
 )
+_POSTGRESQL_ARGUMENTS = {
+    "timeout": 10,
+    # A server that does not answer any more fails the statement, and the sender keeps its frames.
+    "command_timeout": 60,
+}
 
 
 class Database:
-    """An engine, a lock that keeps writers apart, and a file lock that keeps collectors apart."""
+    """An engine, a lock that keeps writers apart, and one that keeps collectors apart."""
 
     def __init__(self, url: str) -> None:
         self.url = make_url(url)
         self._writer = asyncio.Lock()
         self._lock_file: int | None = None
-        self.engine: AsyncEngine = create_async_engine(self.url)
+        self._advisory: AdvisoryLock | None = None
+        options = {} if self.is_sqlite else {"connect_args": dict(_POSTGRESQL_ARGUMENTS)}
+        self.engine: AsyncEngine = create_async_engine(self.url, **options)
         if self.is_sqlite:
             event.listen(self.engine.sync_engine, "connect", _configure_sqlite)
 
@@ -42,13 +53,23 @@ class Database:
         """Whether this is a SQLite file."""
         return self.url.get_backend_name() == "sqlite"
 
-    def claim(self) -> None:
+    async def claim(self, *, shared: bool = False) -> None:
         """Take the database for this process.
+
+        Args:
+            shared: together with others that take it so (PostgreSQL only).
 
         Raises:
             DatabaseInUseError: another collector has it.
         """
-        if not self.is_sqlite or not self.url.database:
+        if self.is_sqlite:
+            self._claim_file()
+            return
+        self._advisory = AdvisoryLock(self.url, shared=shared)
+        await self._advisory.take()
+
+    def _claim_file(self) -> None:
+        if not self.url.database:
             return
         self.make_directory()
         path = Path(self.url.database)
@@ -77,15 +98,36 @@ class Database:
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
-        """One transaction; committed when the block ends well, and durable then."""
-        async with self._writer, self.engine.begin() as connection:
-            yield connection
+        """One transaction; committed when the block ends well, and durable then.
+
+        Raises:
+            ClaimLostError: another collector took the database while the server was away.
+        """
+        async with self._writer:
+            if self._advisory is not None and not self._advisory.held:
+                await self._advisory.take_again()
+            async with self._connect() as connection, connection.begin():
+                yield connection
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """A connection to read from; it sees what was committed."""
-        async with self.engine.connect() as connection:
+        async with self._connect() as connection:
             yield connection
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[AsyncConnection]:
+        """A connection from the pool; what keeps it from being made is an ``OSError``."""
+        try:
+            connection = await self.engine.connect()
+        except (SQLAlchemyError, OSError):
+            raise
+        except Exception as error:  # of the driver: the server is starting, the name is unknown
+            raise ConnectionError(f"{type(error).__name__}: {error}") from error
+        try:
+            yield connection
+        finally:
+            await asyncio.shield(connection.close())
 
     async def ping(self) -> None:
         """Raise what the database raises, if it does."""
@@ -95,6 +137,9 @@ class Database:
     async def close(self) -> None:
         """Close every connection and let go of the database."""
         await self.engine.dispose()
+        if self._advisory is not None:
+            await self._advisory.release()
+            self._advisory = None
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None
