@@ -43,9 +43,11 @@ class Pace:
     Args:
         world_size: ranks of the attempt.
         now_mono_s: when its first frame came.
+        slack_s: how much longer frames and settings take where a bus lies between.
     """
 
-    def __init__(self, world_size: int, now_mono_s: float) -> None:
+    def __init__(self, world_size: int, now_mono_s: float, slack_s: float = 0.0) -> None:
+        self._delivery_s = DELIVERY_S + slack_s
         self.heard_mono_s = now_mono_s
         self._world_size = world_size
         self._began_mono_s = now_mono_s
@@ -79,7 +81,7 @@ class Pace:
     def is_known(self, now_mono_s: float) -> bool:
         """Whether the steps of all ranks are known: nobody is silent who may be heard of again."""
         ranks = self.ranks()
-        if any(DELIVERY_S < now_mono_s - one.heard_mono_s < GATHER_S for one in ranks):
+        if any(self._delivery_s < now_mono_s - one.heard_mono_s < GATHER_S for one in ranks):
             return False
         if now_mono_s - self._began_mono_s >= GATHER_S:
             return bool(ranks)
@@ -101,7 +103,7 @@ class Pace:
     def margin_steps(self) -> int:
         """Return how many steps ahead a setting must lie to reach every rank in time."""
         fastest = max((one.fastest for one in self.ranks()), default=0.0)
-        return math.ceil(max(fastest, 0.0) * DELIVERY_S) + MARGIN_STEPS
+        return math.ceil(max(fastest, 0.0) * self._delivery_s) + MARGIN_STEPS
 
     def _add(self, frame: Frame, now_mono_s: float) -> RankPace:
         before = self._of_rank.get(frame.rank)

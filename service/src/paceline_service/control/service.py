@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 
 import structlog
@@ -37,9 +37,15 @@ Launch = tuple[str, str, int]
 
 
 class ControlService:
-    """Settings of jobs, and what was agreed with their attempts."""
+    """Settings of jobs, and what was agreed with their attempts.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: where both are kept.
+        slack_s: see ``Pace``.
+    """
+
+    def __init__(self, database: Database, *, slack_s: float = 0.0) -> None:
+        self._slack_s = slack_s
         self._database = database
         self._settings: dict[str, JobSettings] = {}
         self._paces: dict[int, tuple[AttemptRef, Pace]] = {}
@@ -66,6 +72,36 @@ class ControlService:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def refresh(self) -> None:
+        """Take what other processes were asked for and have agreed on, where there are others."""
+        async with self._writing:
+            async with self._database.read() as connection:
+                settings = await repository.all_settings(connection)
+                agreed = await repository.open_agreements(connection)
+            changed = {job for job, new in settings.items() if self._settings.get(job) != new}
+            self._settings = settings
+            for attempt, agreement in agreed:
+                if self._agreements.get(attempt.id) != agreement or attempt.job in changed:
+                    self._agreements[attempt.id] = agreement
+                    self._tell(attempt, agreement)
+            open_ids = {attempt.id for attempt, _ in agreed} | set(self._paces)
+            for attempt_id in [one for one in self._agreements if one not in open_ids]:
+                del self._agreements[attempt_id]
+            launches = {_launch(attempt) for attempt, _ in agreed}
+            launches |= {_launch(attempt) for attempt, _ in self._paces.values()}
+            for launch in [one for one in self._told if one not in launches]:
+                del self._told[launch]
+        for attempt, _ in list(self._paces.values()):
+            if attempt.job in changed:
+                self._want(attempt)
+
+    def drop(self, covers: Callable[[str], bool]) -> None:
+        """Forget the ranks of jobs that another process hears of from now on."""
+        for attempt_id, (attempt, _) in list(self._paces.items()):
+            if covers(attempt.job):
+                del self._paces[attempt_id]
+                self._waiting.discard(attempt_id)
+
     def note(self, committed: Iterable[CommittedFrame]) -> None:
         """Take frames that became durable; on the hot route."""
         now_s = time.monotonic()
@@ -73,7 +109,8 @@ class ControlService:
             attempt = item.attempt
             known = self._paces.get(attempt.id)
             if known is None:
-                known = self._paces[attempt.id] = (attempt, Pace(attempt.world_size, now_s))
+                pace = Pace(attempt.world_size, now_s, self._slack_s)
+                known = self._paces[attempt.id] = (attempt, pace)
                 self._want(attempt)
             known[1].note(item.frame, now_s)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline_service.store.models import Drop
@@ -15,23 +16,17 @@ DropKey = tuple[int, str, str]
 
 
 async def add_drops(connection: AsyncConnection, counts: Counter[DropKey]) -> None:
-    """Add ``counts`` to what is stored."""
-    bump = (
-        update(Drop)
-        .where(
-            Drop.attempt_id == bindparam("a"),
-            Drop.stage == bindparam("s"),
-            Drop.reason == bindparam("r"),
-        )
-        .values(count=Drop.count + bindparam("n"))
-    )
-    for (attempt_id, stage, reason), count in counts.items():
-        done = await connection.execute(
-            bump, {"a": attempt_id, "s": stage, "r": reason, "n": count}
-        )
-        if not done.rowcount:
-            row = {"attempt_id": attempt_id, "stage": stage, "reason": reason, "count": count}
-            await connection.execute(insert(Drop), [row])
+    """Add ``counts`` to what is stored; several processes may do so at once."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    rows = [
+        {"attempt_id": attempt_id, "stage": stage, "reason": reason, "count": count}
+        for (attempt_id, stage, reason), count in sorted(counts.items())
+    ]
+    for row in rows:
+        made = insert(Drop).values(row)
+        added = {"count": Drop.count + made.excluded.count}
+        key = ["attempt_id", "stage", "reason"]
+        await connection.execute(made.on_conflict_do_update(index_elements=key, set_=added))
 
 
 async def read_drops(
