@@ -13,7 +13,9 @@ import msgspec
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,24 +26,51 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 _log = structlog.get_logger("paceline.errors")
 
 
+class ProblemPart(BaseModel):
+    """What is wrong with one parameter or one field of a body."""
+
+    where: str
+    message: str
+
+
 class Problem(BaseModel):
-    """RFC 9457; ``type`` is stable."""
+    """RFC 9457; ``type`` is stable (docs/api.md)."""
 
-    type: str
-    title: str
-    status: int
-    detail: str
+    type: str = Field(
+        pattern="^urn:paceline:problem:[a-z-]+$", examples=["urn:paceline:problem:unknown-job"]
+    )
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(
+        description="The value, the limit and the remedy.",
+        examples=["job 'llm' is not known here; GET /v1/jobs lists those that are"],
+    )
+    errors: list[ProblemPart] = Field(
+        default_factory=list, description="With 422: each thing that is wrong."
+    )
+    retry_after_s: int | None = Field(None, description="With 429 and 503: also in Retry-After.")
 
 
-_CONTENT = {PROBLEM_MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
-READ_PROBLEMS: dict[int | str, dict[str, Any]] = {
+_CONTENT = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+Responses = dict[int | str, dict[str, Any]]
+READ_PROBLEMS: Responses = {
+    400: {"description": "A parameter makes no sense here.", "content": _CONTENT},
     401: {"description": "No token, or an unknown one.", "content": _CONTENT},
     403: {"description": "The token may not do this.", "content": _CONTENT},
-    404: {"description": "The job or attempt is not known.", "content": _CONTENT},
+    404: {"description": "What the path names is not known.", "content": _CONTENT},
+    406: {"description": "The route has nothing of what Accept wants.", "content": _CONTENT},
     421: {"description": "The Host header is not a name of this collector.", "content": _CONTENT},
     422: {"description": "A parameter is not valid.", "content": _CONTENT},
+    429: {"description": "Too much at once: Retry-After.", "content": _CONTENT},
+    503: {"description": "The database does not answer: Retry-After.", "content": _CONTENT},
 }
 """What every endpoint about a job may answer, for the OpenAPI document."""
+CHANGE_PROBLEMS: Responses = {
+    409: {"description": "It contradicts what is there now.", "content": _CONTENT},
+    413: {"description": "The body is too long.", "content": _CONTENT},
+    415: {"description": "The body is not JSON.", "content": _CONTENT},
+}
+"""What a route that changes something may answer beside these."""
 
 
 class ServiceError(PacelineError):
@@ -91,6 +120,27 @@ class BodyTooLargeError(ServiceError):
 
     http_status = 413
     problem = "body-too-large"
+
+
+class NotAcceptableError(ServiceError):
+    """The request does not accept what the route has."""
+
+    http_status = 406
+    problem = "not-acceptable"
+
+
+class ConflictError(ServiceError):
+    """The change contradicts what is there now."""
+
+    http_status = 409
+    problem = "conflict"
+
+
+class UnsupportedMediaTypeError(ServiceError):
+    """The body is of a type that the route does not take."""
+
+    http_status = 415
+    problem = "unsupported-media-type"
 
 
 class UntrustedHostError(ServiceError):
@@ -154,7 +204,7 @@ class DatabaseInUseError(ConfigError):
     """Another collector has this database open."""
 
 
-def problem_body(status: int, problem: str, detail: str) -> bytes:
+def problem_body(status: int, problem: str, detail: str, **more: object) -> bytes:
     """Return the JSON of one problem."""
     return msgspec.json.encode(
         {
@@ -162,6 +212,7 @@ def problem_body(status: int, problem: str, detail: str) -> bytes:
             "title": HTTPStatus(status).phrase,
             "status": status,
             "detail": detail,
+            **more,
         }
     )
 
@@ -170,14 +221,17 @@ def problem_response(error: PacelineError) -> Response:
     """Return the answer that tells a client about ``error``."""
     status = error.http_status
     headers: dict[str, str] = {}
+    more: dict[str, object] = {}
     problem = "bad-request" if status == 400 else "internal"
     if isinstance(error, ServiceError):
         problem = error.problem
         if error.retry_after_s is not None:
             headers["Retry-After"] = str(error.retry_after_s)
+            more["retry_after_s"] = error.retry_after_s
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="paceline"'
-    return Response(problem_body(status, problem, str(error)), status, headers, PROBLEM_MEDIA_TYPE)
+    body = problem_body(status, problem, str(error), **more)
+    return Response(body, status, headers, PROBLEM_MEDIA_TYPE)
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -185,6 +239,8 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(PacelineError, _on_paceline_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, _on_http_exception)
+    for kind in (OperationalError, InterfaceError, PoolTimeoutError, ConnectionError):
+        app.add_exception_handler(kind, _on_database_error)
     app.add_exception_handler(Exception, _on_anything_else)
 
 
@@ -197,24 +253,41 @@ async def _on_paceline_error(request: Request, error: Exception) -> Response:
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    parts = []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"])
-        parts.append(f"{where}: {item['msg']}")
-    body = problem_body(422, "invalid-parameter", "; ".join(parts))
+    parts = [
+        {"where": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
+        for item in error.errors()
+    ]
+    detail = "; ".join(f"{part['where']}: {part['message']}" for part in parts)
+    body = problem_body(422, "invalid-parameter", detail, errors=parts)
     return Response(body, 422, media_type=PROBLEM_MEDIA_TYPE)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
-    problem = {404: "not-found", 405: "method-not-allowed"}.get(status, "http")
+    problem = _PROBLEM_OF_STATUS.get(status, "http")
     detail = f"{request.method} {request.url.path}: {error.detail}"
     headers = dict(error.headers or {})
     return Response(problem_body(status, problem, detail), status, headers, PROBLEM_MEDIA_TYPE)
+
+
+async def _on_database_error(request: Request, error: Exception) -> Response:
+    _log.error("request failed: the database does not answer", path=request.url.path,
+               error=str(error))  # fmt: skip
+    told = StoreUnavailableError("the database does not answer at present; try again")
+    return problem_response(told)
 
 
 async def _on_anything_else(request: Request, error: Exception) -> Response:
     _log.error("request failed", path=request.url.path, exc_info=error)
     detail = "the collector met an error of its own; its log has the details"
     return Response(problem_body(500, "internal", detail), 500, media_type=PROBLEM_MEDIA_TYPE)
+
+
+_PROBLEM_OF_STATUS = {
+    400: "bad-request",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "body-too-large",
+    415: "unsupported-media-type",
+}

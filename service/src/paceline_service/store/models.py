@@ -207,6 +207,40 @@ class Incident(Base):
     """The whole finding as JSON."""
 
 
+class Acknowledgement(Base):
+    """Somebody knows of an incident; what was taken back stays as its history."""
+
+    __tablename__ = "acknowledgements"
+    __table_args__ = (Index(None, "incident_id"),)
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    incident_id: Mapped[int] = mapped_column(ForeignKey("incidents.id", ondelete="CASCADE"))
+    at_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    by: Mapped[str] = mapped_column(String(256))
+    note: Mapped[str] = mapped_column(Text)
+    withdrawn_wall_ns: Mapped[int | None] = mapped_column(BigInteger)
+    withdrawn_by: Mapped[str] = mapped_column(String(256), default="")
+
+
+class SilenceRow(Base):
+    """What alerts leave out until a time; an empty text covers everything."""
+
+    __tablename__ = "silences"
+    __table_args__ = (Index(None, "until_wall_ns"),)
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    job: Mapped[str] = mapped_column(String(128), default="")
+    kind: Mapped[str] = mapped_column(String(32), default="")
+    ranks: Mapped[str] = mapped_column(Text, default="")
+    node: Mapped[str] = mapped_column(String(256), default="")
+    incident_id: Mapped[int | None] = mapped_column(BigInteger)
+    """The incident that it was made for."""
+    created_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    created_by: Mapped[str] = mapped_column(String(256))
+    note: Mapped[str] = mapped_column(Text, default="")
+    until_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    ended_wall_ns: Mapped[int | None] = mapped_column(BigInteger)
+    ended_by: Mapped[str] = mapped_column(String(256), default="")
+
+
 class Offence(Base):
     """A place that an incident names: who offends again is known beyond one job.
 
