@@ -28,6 +28,8 @@ MAX_PENDING_STEPS = 20_000
 TIDY_S = 3600.0
 _log = structlog.get_logger("paceline.persist")
 
+Fence = Callable[[AsyncConnection, set[str]], Awaitable[set[str]]]
+"""Returns which of some jobs this process must not write; holds the others for the transaction."""
 OnSnapshot = Callable[[AsyncConnection, Snapshot], Awaitable[None]]
 
 
@@ -45,9 +47,13 @@ class Persister:
     Args:
         database: where to.
         on_snapshot: runs in the same transaction for every snapshot (incidents).
+        fence: where several processes write: asked first in every transaction.
     """
 
-    def __init__(self, database: Database, on_snapshot: OnSnapshot) -> None:
+    def __init__(
+        self, database: Database, on_snapshot: OnSnapshot, fence: Fence | None = None
+    ) -> None:
+        self._fence = fence
         self._database = database
         self._on_snapshot = on_snapshot
         self._pending: dict[int, _Pending] = {}
@@ -106,9 +112,13 @@ class Persister:
         due = [(number, pending, whole or number in staged) for number, pending, whole in due]
         steps = {attempt_id: list(pending.steps) for attempt_id, pending, _ in due}
         snapshots = {attempt_id: pending.snapshot for attempt_id, pending, _ in due}
+        foreign: set[int] = set()
         try:
             async with self._database.write() as connection:
+                foreign = await self._foreign(connection, snapshots)
                 for attempt_id, _, whole in due:
+                    if attempt_id in foreign:
+                        continue
                     await repository.save_steps(connection, attempt_id, steps[attempt_id])
                     if whole:
                         await repository.save_snapshot(connection, snapshots[attempt_id])
@@ -121,7 +131,12 @@ class Persister:
             self.failures += 1
             _log.error("steps and states are not written; they are tried again", error=str(error))
             return
+        for attempt_id in foreign:  # its owner writes it
+            del self._pending[attempt_id]
+            self._gaps.discard(attempt_id)
         for attempt_id, pending, whole in due:
+            if attempt_id in foreign:
+                continue
             del pending.steps[: len(steps[attempt_id])]
             if whole:
                 self._written_mono_s[attempt_id] = now_s
@@ -131,6 +146,15 @@ class Persister:
         for attempt_id, at_s in list(self._written_mono_s.items()):
             if now_s - at_s > 10 * STATE_S:
                 del self._written_mono_s[attempt_id]
+
+    async def _foreign(
+        self, connection: AsyncConnection, snapshots: dict[int, Snapshot]
+    ) -> set[int]:
+        """Return the attempts that another process has taken over."""
+        if self._fence is None:
+            return set()
+        jobs = await self._fence(connection, {one.attempt.job for one in snapshots.values()})
+        return {number for number, one in snapshots.items() if one.attempt.job in jobs}
 
     async def _stage(self, due: list[_Pending]) -> dict[int, Staged]:
         """Store the pieces of the checkpoints that are due; one that fails is left out."""

@@ -204,6 +204,7 @@ async def save_snapshot(connection: AsyncConnection, snapshot: Snapshot) -> None
             slowdown=snapshot.slowdown,
             report_frame_id=snapshot.frame_id,
             state=pack_state(snapshot),
+            state_version=JobAttempt.state_version + 1,
         )
     )
     await connection.execute(change)
