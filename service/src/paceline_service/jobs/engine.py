@@ -67,6 +67,11 @@ class _Load:
     done: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drop:
+    covers: Callable[[str], bool]
+
+
 class Engine:
     """Owns every attempt in memory.
 
@@ -97,7 +102,9 @@ class Engine:
         self._publish = publish
         self._forget = forget
         self._make_analysis = make_analysis
-        self._inbox: queue.SimpleQueue[list[CommittedFrame] | _Load | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[
+            list[CommittedFrame] | _Load | _Drop | None
+        ] = queue.SimpleQueue()
         self._attempts: dict[int, LiveAttempt] = {}
         self._backlog_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="paceline-analysis", daemon=True)
@@ -130,6 +137,10 @@ class Engine:
         with self._backlog_lock:
             self.backlog_bytes += sum(item.packed_bytes for item in frames)
         self._inbox.put(frames)
+
+    def drop(self, covers: Callable[[str], bool]) -> None:
+        """Let go of the jobs that another process analyses from now on."""
+        self._inbox.put(_Drop(covers=covers))
 
     async def load(self, attempt: AttemptRef) -> None:
         """Bring an attempt into memory by reading its frames again; return when published."""
@@ -164,6 +175,8 @@ class Engine:
                     stopping = True
                 elif isinstance(item, _Load):
                     self._load(item)
+                elif isinstance(item, _Drop):
+                    self._drop(item)
                 else:
                     self._feed(item)
             began_s = time.monotonic()
@@ -264,6 +277,16 @@ class Engine:
         update = live.tick(time.monotonic(), time.time_ns())
         if update is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._publish, update)
+
+    def _drop(self, request: _Drop) -> None:
+        gone = [one for one in self._attempts.values() if request.covers(one.attempt.job)]
+        for live in gone:
+            self._let_go(live.attempt.id)
+
+    def _let_go(self, attempt_id: int) -> None:
+        del self._attempts[attempt_id]
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._forget, attempt_id)
 
     def _evict(self) -> None:
         """Let go of attempts that nothing happens to, the longest unused first."""
