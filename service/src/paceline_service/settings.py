@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from paceline_service.access.settings import AccessSettings
+from paceline_service.bus.settings import BusSettings
 
 DEFAULT_PORT = 8750
 DATABASE_NAME = "paceline.db"
@@ -26,7 +27,7 @@ def default_state_dir() -> Path:
     return Path(named) if named else Path.home() / ".local" / "share" / "paceline"
 
 
-class CollectorSettings(AccessSettings):
+class CollectorSettings(AccessSettings, BusSettings):
     """Everything that ``paceline serve`` can be told; frozen once read."""
 
     model_config = SettingsConfigDict(
