@@ -8,13 +8,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+import msgspec
 import structlog
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from paceline_service.analysis.job import JobAnalysis
+from paceline_service.export.words import headline
 from paceline_service.jobs.board import Board
+from paceline_service.jobs.live import MakeAnalysis
 from paceline_service.jobs.repository import AttemptRow
-from paceline_service.jobs.snapshot import Snapshot, unpack_state
+from paceline_service.jobs.snapshot import RUNNING, Snapshot, unpack_state
 from paceline_service.store.database import Database
 from paceline_service.store.frames import AttemptRef
 from paceline_service.store.models import JobAttempt
@@ -34,7 +38,7 @@ class StoredStates:
         database: where they are.
         board: woken when any state has become newer.
         owns: whether a job is analysed in this process.
-        empty: a state that knows nothing, for an attempt whose analysis has written none yet.
+        make_analysis: a fresh analysis: what it says stands for a state that is not written yet.
     """
 
     def __init__(
@@ -42,12 +46,12 @@ class StoredStates:
         database: Database,
         board: Board,
         owns: Callable[[str], bool],
-        empty: Callable[[AttemptRef], Snapshot],
+        make_analysis: MakeAnalysis,
     ) -> None:
         self.owns = owns
         self._database = database
         self._board = board
-        self._empty = empty
+        self._make_analysis = make_analysis
         self._kept: OrderedDict[int, tuple[int, int, Snapshot]] = OrderedDict()
         self._kept_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -77,7 +81,7 @@ class StoredStates:
                 return known[2]
             found = (await connection.execute(whole)).one()
         if found.state is None:
-            return self._empty(row.ref)
+            return _nothing_yet(row.ref, self._make_analysis(row.ref.world_size))
         snapshot = await asyncio.to_thread(
             unpack_state, row.ref, found.state, found.report_frame_id
         )
@@ -107,3 +111,23 @@ class StoredStates:
                     before = now
                     self._board.touch()
             await asyncio.sleep(POLL_S)
+
+
+def _nothing_yet(attempt: AttemptRef, analysis: JobAnalysis) -> Snapshot:
+    """Return the state of an attempt whose analysis has just begun, elsewhere."""
+    report = analysis.report().to_dict()
+    job = {"name": attempt.job, "attempt": attempt.ordinal, "state": RUNNING}
+    report["job"] = {**job, "headline": headline(report), **report["job"]}
+    return Snapshot(
+        attempt=attempt,
+        state=RUNNING,
+        report=report,
+        report_json=msgspec.json.encode(report),
+        ranks=[],
+        groups=[],
+        nodes={},
+        last_seen_wall_ns=attempt.first_seen_wall_ns,
+        last_step=-1,
+        ranks_seen=0,
+        frame_id=0,
+    )

@@ -1,0 +1,44 @@
+"""Makes the parts of the bus where there is one; NATS is imported nowhere else without need."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from paceline.errors import ConfigError
+from paceline_service.store.database import Database
+
+if TYPE_CHECKING:
+    from paceline_service.bus.parts import BusParts
+    from paceline_service.settings import CollectorSettings
+
+
+def bus_parts(settings: CollectorSettings, database: Database) -> BusParts | None:
+    """Return the parts that the settings ask for; None where everything is one process.
+
+    Raises:
+        ConfigError: a role without a bus, a bus without PostgreSQL, or no client for NATS.
+    """
+    if not settings.bus_servers:
+        if settings.role != "all":
+            raise ConfigError(
+                f"role {settings.role} needs a bus: give --bus nats://host:4222, or leave --role "
+                "out (docs/scale-out.md)"
+            )
+        return None
+    if database.is_sqlite:
+        raise ConfigError(
+            "--bus shares the jobs with other processes, and they need one PostgreSQL: give "
+            "--database postgresql://..., or leave --bus out (docs/scale-out.md)"
+        )
+    if importlib.util.find_spec("nats") is None:
+        raise ConfigError("--bus needs nats-py: pip install 'paceline-service[nats]'")
+    from paceline_service.bus.parts import BusParts
+
+    return BusParts(
+        settings,
+        database,
+        queue_bytes=settings.queue_bytes,
+        max_world_size=settings.max_world_size,
+        rebuild_window_s=settings.rebuild_window_s,
+    )
