@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -17,8 +18,8 @@ from paceline_service.errors import (
     NothingDecodableError,
     PermissionDeniedError,
 )
-from paceline_service.ingest.commit import GroupCommit
-from paceline_service.ingest.decoding import decode_body
+from paceline_service.ingest.commit import Outcome
+from paceline_service.ingest.decoding import IncomingFrame, decode_body
 from paceline_service.settings import CollectorSettings
 
 INLINE_BYTES = 64 << 10
@@ -28,13 +29,23 @@ ToldSettings = Callable[[Iterable[Frame]], list[LaunchSettings]]
 """Returns what the launches of some frames are to record; asked for every request."""
 
 
+class FrameSink(Protocol):
+    """Where frames go: into the database, or onto the bus."""
+
+    def count_rejects(self, reasons: Sequence[str]) -> None:
+        """Count frames that never came this far."""
+
+    async def submit(self, frames: Sequence[IncomingFrame]) -> Outcome:
+        """Return when ``frames`` are durable."""
+
+
 class FramesEndpoint:
     """Takes frames, and answers when they are durable."""
 
     def __init__(
         self,
         guard: Guard,
-        commits: GroupCommit,
+        commits: FrameSink,
         settings: CollectorSettings,
         told: ToldSettings,
     ) -> None:

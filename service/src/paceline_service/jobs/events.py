@@ -41,9 +41,9 @@ async def job_events(
     spoken_s = time.monotonic()
     while not board.closing:
         version = board.version
-        latest = board.latest(row.ref.job) if follow else None
-        if latest is not None and latest.attempt.ordinal > row.ref.ordinal:
-            row, after, sent_report = await service.resolve(row.ref.job), None, b""
+        newer = await service.newer(row) if follow else None
+        if newer is not None:
+            row, after, sent_report = newer, None, b""
         snapshot = await service.snapshot(row)
         if after is not None and after > snapshot.last_step:
             after = None  # it comes from another attempt, or from before the store was replaced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from paceline_service.access.tokens import Grant
 from paceline_service.errors import StoreUnavailableError, UnknownJobError
@@ -28,12 +28,37 @@ DEFAULT_STEPS = 200
 MAX_STEPS = 5000
 
 
+class StatesOfOthers(Protocol):
+    """States of jobs that other processes analyse (``bus/states.py``)."""
+
+    def owns(self, job: str) -> bool:
+        """Whether ``job`` is analysed in this process."""
+
+    async def snapshot(self, row: AttemptRow) -> Snapshot:
+        """Return the newest stored state of an attempt."""
+
+
 class JobService:
-    """The read side of jobs."""
+    """The read side of jobs.
+
+    Args:
+        database: the store.
+        board: what is analysed here.
+        engine: analyses again what is not in memory.
+        rebuild_window_s: stored states of jobs that ran so recently may lack something.
+        others: what is analysed elsewhere; None where there is one process.
+    """
 
     def __init__(
-        self, database: Database, board: Board, engine: Engine, *, rebuild_window_s: float
+        self,
+        database: Database,
+        board: Board,
+        engine: Engine,
+        *,
+        rebuild_window_s: float,
+        others: StatesOfOthers | None = None,
     ) -> None:
+        self._others = others
         self.database = database
         self._rebuild_window_s = rebuild_window_s
         self.board = board
@@ -76,6 +101,8 @@ class JobService:
         live = self.board.get(row.ref.id)
         if live is not None:
             return live
+        if self._others is not None and not self._others.owns(row.ref.job):
+            return await self._others.snapshot(row)
         stored = await self._stored(row)
         if stored is not None:
             return stored
@@ -86,6 +113,15 @@ class JobService:
                 f"the stored frames of job {row.ref.job!r} cannot be read at present; try again"
             )
         return live
+
+    async def newer(self, row: AttemptRow) -> AttemptRow | None:
+        """Return the latest attempt of the same job, if it came after this one."""
+        if self._others is None or self._others.owns(row.ref.job):
+            latest = self.board.latest(row.ref.job)
+            if latest is None or latest.attempt.ordinal <= row.ref.ordinal:
+                return None
+        found = await self.resolve(row.ref.job)
+        return found if found.ref.ordinal > row.ref.ordinal else None
 
     async def steps(
         self, row: AttemptRow, first: int | None, last: int | None, limit: int
