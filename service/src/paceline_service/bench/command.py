@@ -17,6 +17,7 @@ from paceline_service.bench import agent, analysis, ingest, peers, plugin, sidec
 from paceline_service.bench.detect.measure import measure as measure_detection
 from paceline_service.bench.detect.suite import FAMILIES
 from paceline_service.bench.launch import build_native_hook
+from paceline_service.bench.load.command import main as load
 from paceline_service.bench.machine import describe
 from paceline_service.bench.rows import rows_of
 
@@ -26,6 +27,8 @@ PARTS = ("agent", "peers", "ingest", "analysis", "detect")
 
 def main(argv: Sequence[str]) -> int:
     """Run the parts that were asked for; returns 0 when all were measured."""
+    if argv and argv[0] == "ingest" and any(word.startswith("--ranks") for word in argv):
+        return load(argv[1:])
     options = _parser().parse_args(argv)
     console = Console(highlight=False)
     try:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from paceline.errors import TransportError
 
@@ -31,13 +32,19 @@ class Collector:
         directory: where its database and its output go.
         environment: of the process; names starting with ``PACELINE_`` are replaced.
         port: 0 lets the system choose.
+        settings: variables of the collector, for example PACELINE_SERVE_DATABASE.
 
     Raises:
         TransportError: it did not come up; the message carries what it said.
     """
 
     def __init__(
-        self, directory: Path, environment: Mapping[str, str], token: str, port: int = 0
+        self,
+        directory: Path,
+        environment: Mapping[str, str],
+        token: str,
+        port: int = 0,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.log_path = directory / "collector.log"
         self.token = token
@@ -52,6 +59,7 @@ class Collector:
                     **without_paceline(environment),
                     "PACELINE_TOKEN": token,
                     "PACELINE_STATE_DIR": str(directory),
+                    **settings,
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
