@@ -73,6 +73,9 @@ class CollectorSettings(AccessSettings, BusSettings):
     reorder_wait_s: float = Field(
         10.0, ge=0, description="How long a missing frame is waited for before it is skipped."
     )
+    checkpoint_s: float = Field(
+        60.0, gt=0, description="How often the analysis of a running job is written down."
+    )
     rebuild_window_s: float = Field(
         3600.0, ge=0, description="Jobs heard of this recently are analysed again at start."
     )
