@@ -51,9 +51,10 @@ def create_app(settings: CollectorSettings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.collector = collector
-    frames = FramesEndpoint(collector.guard, collector.commits, settings, collector.control.told)
-    # The hot route stays a plain Starlette route: FastAPI's handling would halve its rate.
-    app.router.routes.append(Route("/v1/frames", frames.post, methods=["POST"], name="frames"))
+    if collector.sink is not None:
+        frames = FramesEndpoint(collector.guard, collector.sink, settings, collector.control.told)
+        # The hot route stays a plain Starlette route: FastAPI's handling would halve its rate.
+        app.router.routes.append(Route("/v1/frames", frames.post, methods=["POST"], name="frames"))
 
     async def attempt_id(job: str, ordinal: int | None) -> int:
         return (await collector.jobs.resolve(job, ordinal)).ref.id

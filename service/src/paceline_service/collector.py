@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,22 +16,28 @@ from paceline_service.access.guard import Guard
 from paceline_service.access.parts import Access
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.options import Options
+from paceline_service.bus.wiring import BUS_SLACK_S, bus_parts
 from paceline_service.control.service import ControlService
 from paceline_service.incidents.offences import Place
 from paceline_service.incidents.service import sync_incidents
 from paceline_service.ingest.columns import decode_records
 from paceline_service.ingest.commit import GroupCommit
+from paceline_service.ingest.endpoints import FrameSink
 from paceline_service.jobs import repository as jobs_repository
 from paceline_service.jobs.board import Board
 from paceline_service.jobs.engine import Engine, FrameSource, Missing
 from paceline_service.jobs.persist import Persister
 from paceline_service.jobs.service import JobService
 from paceline_service.jobs.snapshot import Snapshot, Update
+from paceline_service.scale_settings import GATEWAY
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.database import Database
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 from paceline_service.store.housekeeping import Housekeeping
 from paceline_service.store.migrate import migrate
+
+if TYPE_CHECKING:
+    from paceline_service.bus.parts import BusParts
 
 _log = structlog.get_logger("paceline.collector")
 
@@ -51,6 +58,8 @@ class Collector:
     housekeeping: Housekeeping
     jobs: JobService
     control: ControlService
+    bus: BusParts | None = None
+    """None: everything is in this process."""
     token_file: Path | None = None
     rebuild: asyncio.Task[None] | None = field(default=None)
 
@@ -60,7 +69,9 @@ class Collector:
         database = Database(settings.database_url)
         access = Access.build(settings, database)
         board = Board()
-        persister = Persister(database, _sync_incidents)
+        bus = bus_parts(settings, database)
+        fence = bus.fence if bus is not None else None
+        persister = Persister(database, _sync_incidents, fence)
 
         async def page(attempt: AttemptRef, after_id: int) -> list[CommittedFrame]:
             async with database.read() as connection:
@@ -84,7 +95,7 @@ class Collector:
             return JobAnalysis(world_size, options)
 
         engine = Engine(settings, source, decode_records, publish, board.forget, make_analysis)
-        control = ControlService(database)
+        control = ControlService(database, slack_s=BUS_SLACK_S if bus is not None else 0.0)
 
         def committed(frames: list[CommittedFrame]) -> None:
             control.note(frames)
@@ -99,18 +110,44 @@ class Collector:
             committed,
             queue_bytes=settings.queue_bytes,
             analysis_has_room=lambda: engine.has_room,
+            fence=fence,
         )
+        if bus is not None:
+            bus.connect(
+                board=board, engine=engine, commits=commits, control=control,
+                make_analysis=make_analysis,
+            )  # fmt: skip
         housekeeping = Housekeeping(
             database,
             raw_retention_bytes=settings.raw_retention_bytes,
             on_deleted=commits.registry.forget_before,
             on_pass=forget,
         )
-        jobs = JobService(database, board, engine, rebuild_window_s=settings.rebuild_window_s)
+        jobs = JobService(
+            database, board, engine, rebuild_window_s=settings.rebuild_window_s,
+            others=bus.states if bus is not None else None,
+        )  # fmt: skip
         return cls(
             settings, database, access.guard, access, board, engine, source, commits, persister,
             housekeeping, jobs, control,
+            bus=bus,
         )  # fmt: skip
+
+    @property
+    def analyses(self) -> bool:
+        """Whether frames are stored and analysed here."""
+        return self.settings.role != GATEWAY
+
+    @property
+    def sink(self) -> FrameSink | None:
+        """Where the frames of requests go; None where none are taken."""
+        return self.commits if self.bus is None else self.bus.publisher
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether everything is in memory that ran when the process before this one ended."""
+        done = self.rebuild is not None and self.rebuild.done()
+        return done and (self.bus is None or self.bus.rebuilt)
 
     async def start(self) -> None:
         """Open the database, and begin to work; does nothing when that was done.
@@ -120,14 +157,15 @@ class Collector:
         """
         if self.rebuild is not None:
             return
-        await self.database.claim()
+        await self.database.claim(shared=self.bus is not None)
         await migrate(self.database)
         self.token_file = await self.access.start()
-        self.engine.start()
         await self.control.start()
-        await self.commits.start()
-        self.persister.start()
-        await self.housekeeping.start()
+        if self.analyses:
+            self.engine.start()
+            await self.commits.start()
+            self.persister.start()
+            await self.housekeeping.start()
         self.rebuild = asyncio.create_task(self._rebuild_recent(), name="paceline-rebuild")
 
     async def stop(self) -> None:
@@ -136,16 +174,25 @@ class Collector:
         if self.rebuild is not None:
             self.rebuild.cancel()
             await asyncio.gather(self.rebuild, return_exceptions=True)
-        await self.commits.stop()
+        if self.bus is not None:
+            await self.bus.stop()
+        if self.analyses:
+            await self.commits.stop()
         await self.control.stop()
-        await self.engine.stop()
-        await self.persister.stop()
-        await self.housekeeping.stop()
+        if self.analyses:
+            await self.engine.stop()
+            await self.persister.stop()
+            await self.housekeeping.stop()
+        if self.bus is not None:
+            await self.bus.close()
         await self.access.stop()
         await self.database.close()
 
     async def _rebuild_recent(self) -> None:
         """Analyse again what was running when the process before this one ended."""
+        if self.bus is not None:  # by partition, as they are taken
+            await self.bus.start()
+            return
         since_ns = time.time_ns() - int(self.settings.rebuild_window_s * 1e9)
         async with self.database.read() as connection:
             rows = await jobs_repository.unfinished_since(connection, since_ns)

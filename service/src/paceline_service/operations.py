@@ -93,8 +93,13 @@ def operations_router(
 async def readiness(collector: Collector) -> dict[str, bool]:
     """Return what has to be true for frames to be stored and analysed."""
     stats = collector.engine.stats
-    rebuilt = collector.rebuild is not None and collector.rebuild.done()
+    rebuilt = collector.rebuilt
+    bus = collector.bus.readiness() if collector.bus is not None else {}
+    if not collector.analyses:
+        # Frames are taken while the database is away, and what is read is refused by itself.
+        return bus
     return {
+        **bus,
         "database": await _database_answers(collector),
         "commits": collector.commits.running and not collector.commits.stats.last_error,
         "analysis": collector.engine.alive
@@ -108,6 +113,8 @@ async def readiness(collector: Collector) -> dict[str, bool]:
 def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) -> Sample:
     """Return what one scrape shows."""
     stats, engine = collector.commits.stats, collector.engine
+    if collector.bus is not None and collector.bus.publisher is not None:
+        stats = collector.bus.publisher.stats if not collector.analyses else stats
     latest: dict[str, Snapshot] = {}
     drops = Counter(stored_drops)
     for snapshot in collector.board.all():

@@ -53,7 +53,7 @@ def read_settings(arguments: argparse.Namespace) -> CollectorSettings:
         ConfigError: one of them makes no sense.
     """
     names = ("host", "port", "database", "state_dir", "ready_file", "log_level")
-    given = {name: getattr(arguments, name) for name in names}
+    given = {name: getattr(arguments, name) for name in (*names, "role", "bus")}
     try:
         return CollectorSettings(**{name: v for name, v in given.items() if v is not None})
     except ValidationError as error:
@@ -79,6 +79,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--database", metavar="URL", help="database (default: a SQLite file)")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="database and token file")
     parser.add_argument("--ready-file", type=Path, metavar="FILE", help="written when it listens")
+    parser.add_argument(
+        "--role", choices=("all", "gateway", "analyzer"), help="with --bus: what this one does"
+    )
+    parser.add_argument("--bus", metavar="URLS", help="NATS servers that several share the jobs by")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
     parser.add_argument(
         "--new-token",

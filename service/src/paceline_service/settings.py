@@ -13,7 +13,7 @@ from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from paceline_service.access.settings import AccessSettings
-from paceline_service.bus.settings import BusSettings
+from paceline_service.scale_settings import BusSettings
 
 DEFAULT_PORT = 8750
 DATABASE_NAME = "paceline.db"

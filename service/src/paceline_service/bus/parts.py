@@ -17,7 +17,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from paceline_service.bus.analyzer import Analyzer
 from paceline_service.bus.connection import Bus
 from paceline_service.bus.publisher import Publisher
-from paceline_service.bus.settings import ANALYZER, GATEWAY, BusSettings
 from paceline_service.bus.states import StoredStates
 from paceline_service.bus.stats import BusStats
 from paceline_service.control.service import ControlService
@@ -25,13 +24,12 @@ from paceline_service.ingest.commit import GroupCommit
 from paceline_service.jobs.board import Board
 from paceline_service.jobs.engine import Engine
 from paceline_service.jobs.live import MakeAnalysis
+from paceline_service.scale_settings import ANALYZER, GATEWAY, BusSettings
 from paceline_service.store.database import Database
 from paceline_service.store.drops import add_drops
 
 FOLLOW_S = 1.0
 """How often settings are read that other processes were asked for."""
-SLACK_S = 4.0
-"""The way over the bus and back: two reads of the settings, and a frame's wait in the stream."""
 _log = structlog.get_logger("paceline.bus")
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from paceline_service.bus.parts import BusParts
     from paceline_service.settings import CollectorSettings
 
+BUS_SLACK_S = 4.0
+"""What the bus adds between a rank and its settings: two reads of them, and a frame's wait."""
+
 
 def bus_parts(settings: CollectorSettings, database: Database) -> BusParts | None:
     """Return the parts that the settings ask for; None where everything is one process.
