@@ -37,6 +37,12 @@ def test_members_that_are_fast_elsewhere_are_cleared() -> None:
     assert (place.what, place.ranks) == ("rank", [2])
 
 
+def test_a_member_whose_other_groups_tell_nothing_at_present_is_not_the_one() -> None:
+    table = lanes((0, 1, 2), (0, 3, 4), (1, 3, 5), (2, 3, 5))
+    (place,) = places(table, 0, unwatched=(3,))
+    assert (place.what, place.ranks) == ("group", [0, 1, 2])
+
+
 def test_groups_that_share_two_ranks_leave_both_in_doubt() -> None:
     (place,) = places(lanes((0, 1, 2), (0, 1, 3), (2, 3, 4), (4, 5, 2), (3, 5, 4), (5, 2, 3)), 0, 1)
     assert (place.what, place.ranks) == ("group", [0, 1])

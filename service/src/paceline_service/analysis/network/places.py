@@ -80,21 +80,24 @@ def locate(lanes: Lanes, slow: BoolArray, watched: BoolArray) -> list[Place]:
     crossing = lanes.crossing()
     places: list[Place] = []
     for kind in (crossing, ~crossing):
-        places += _explain(lanes, slow & kind, (watched | slow) & kind)
+        places += _explain(lanes, slow & kind, (watched | slow) & kind, kind)
     return places
 
 
-def _explain(lanes: Lanes, slow: BoolArray, watched: BoolArray) -> list[Place]:
+def _explain(lanes: Lanes, slow: BoolArray, watched: BoolArray, kind: BoolArray) -> list[Place]:
     places: list[Place] = []
     left = slow.copy()
     while left.any() and len(places) < MAX_PLACES:
-        place = _next_place(lanes, slow, left, watched)
+        place = _next_place(lanes, slow, left, watched) or _single(
+            lanes, left, healthy=watched & ~slow, unsure=kind & ~watched
+        )
         left[place.lanes] = False
         places.append(place)
     return places
 
 
-def _next_place(lanes: Lanes, slow: BoolArray, left: BoolArray, watched: BoolArray) -> Place:
+def _next_place(lanes: Lanes, slow: BoolArray, left: BoolArray, watched: BoolArray) -> Place | None:
+    """Return what explains most of the lanes that are left, None where none share anything."""
     count, total = int(left.sum()), int(watched.sum())
     fast = total - int(slow.sum())
     if count >= LEAST_LANES and count >= PURE * total:
@@ -121,7 +124,7 @@ def _next_place(lanes: Lanes, slow: BoolArray, left: BoolArray, watched: BoolArr
         if most >= LEAST_LANES and (best is None or most > best[0]):
             best = (most, what, np.flatnonzero(explained == most), lane, who)
     if best is None:
-        return _single(lanes, left, watched & ~slow)
+        return None
     _, what, tied, lane, who = best
     mine = np.unique(lane[(who == tied[0]) & left[lane]])
     # Others that explain as many lanes are only in doubt with it if they are the same lanes.
@@ -155,8 +158,13 @@ def _next_place(lanes: Lanes, slow: BoolArray, left: BoolArray, watched: BoolArr
                  links=links.tolist() if what in ("sender", "receiver") else [])  # fmt: skip
 
 
-def _single(lanes: Lanes, left: BoolArray, healthy: BoolArray) -> Place:
-    """Return the place of one slow lane that shares no suspect with another."""
+def _single(lanes: Lanes, left: BoolArray, *, healthy: BoolArray, unsure: BoolArray) -> Place:
+    """Return the place of one slow lane that shares no suspect with another.
+
+    A member is suspected alone when all others take part in healthy lanes and it takes part in
+    no other lane. One whose other lanes tell nothing at present (``unsure``) is not suspected more
+    than those whose lanes do.
+    """
     lane = int(np.flatnonzero(left)[0])
     members = lanes.member_rank[lanes.member_lane == lane]
     chosen = np.array([lane], dtype=np.intp)
@@ -169,8 +177,9 @@ def _single(lanes: Lanes, left: BoolArray, healthy: BoolArray) -> Place:
                      nodes=nodes[nodes >= 0].tolist(), links=[ends])  # fmt: skip
     cleared = np.unique(lanes.member_rank[healthy[lanes.member_lane]])
     suspected = members[~np.isin(members, cleared)]
-    if not len(suspected):
-        suspected = members  # the trouble lies between them
+    untold = np.unique(lanes.member_rank[unsure[lanes.member_lane]])
+    if not len(suspected) or np.isin(suspected, untold).any():
+        suspected = members  # the trouble lies between them, or with any of them
     nodes = np.unique(lanes.node_of_rank[suspected])
     return Place(what="rank" if len(suspected) == 1 else "group", lanes=chosen, fast_lanes=fast,
                  ranks=np.sort(suspected).tolist(), nodes=nodes[nodes >= 0].tolist())  # fmt: skip
