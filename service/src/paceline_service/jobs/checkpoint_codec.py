@@ -57,8 +57,8 @@ _MODULES = frozenset(
 )  # fmt: skip
 """Beside those of the analysis: modules whose classes (and nothing else) may be met."""
 _SOURCES = (
-    "analysis", "jobs/checkpoint_codec.py", "jobs/columns.py", "jobs/feed.py", "jobs/live.py", "jobs/newest.py",
-    "jobs/reorder.py", "jobs/sanitize.py", "jobs/stream.py", "jobs/walltime.py",
+    "analysis", "jobs/checkpoint_codec.py", "jobs/columns.py", "jobs/feed.py", "jobs/live.py",
+    "jobs/newest.py", "jobs/reorder.py", "jobs/sanitize.py", "jobs/stream.py", "jobs/walltime.py",
     "store/frames.py",
 )  # fmt: skip
 _AGENT_SOURCES = ("ranks.py", "telemetry.py", "vocabulary.py", "wire")
