@@ -140,6 +140,9 @@ def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) ->
         metrics.ANALYSIS_ATTEMPTS: engine.stats.loaded,
         metrics.STORE_RAW_BYTES: collector.housekeeping.raw_bytes,
     }
+    bus = collector.bus.stats if collector.bus is not None else None
+    if bus is not None:
+        values.update(bus.values())
     return Sample(
         jobs=tuple(_job_sample(snapshot) for snapshot in latest.values()),
         values=values,
@@ -148,6 +151,7 @@ def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) ->
             metrics.ACCESS_REFUSED: {(name,): n for name, n in collector.guard.refused.items()},
             metrics.INGEST_REFUSED: {(name,): n for name, n in stats.refused.items()},
             metrics.DROPPED: {key: float(count) for key, count in drops.items()},
+            **(bus.labelled() if bus is not None else {}),
         },
     )
 
