@@ -62,6 +62,10 @@ RANK_FLAGGED = _define(
     "paceline_rank_flagged", "gauge", "", ("job", "rank", "kind", "cause"),
     "1 while a finding names this rank and still goes on.",
 )  # fmt: skip
+RANK_SILENCED = _define(
+    "paceline_rank_silenced", "gauge", "", ("job", "rank", "kind", "cause"),
+    "1 while a silence covers the finding that flags this rank.",
+)  # fmt: skip
 JOB_SLOWDOWN_RATIO = _define(
     "paceline_job_slowdown_ratio", "gauge", "ratio", ("job",),
     "Time of the job over its time without what the findings name.",

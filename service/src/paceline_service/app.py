@@ -20,6 +20,7 @@ from paceline_service.access.middleware import (
 from paceline_service.collector import Collector
 from paceline_service.control.endpoints import control_router
 from paceline_service.errors import install_error_handlers
+from paceline_service.incidents.changes import changes_router, silences_router
 from paceline_service.incidents.endpoints import incidents_router, offenders_router
 from paceline_service.ingest.columns import decode_records
 from paceline_service.ingest.endpoints import FramesEndpoint
@@ -65,8 +66,11 @@ def create_app(settings: CollectorSettings) -> FastAPI:
     app.include_router(
         jobs_router(collector.jobs, collector.guard, collector.source, decode_records)
     )
-    app.include_router(incidents_router(collector.database, collector.guard, attempt_id))
-    app.include_router(offenders_router(collector.database, collector.guard))
+    database, guard, silences = collector.database, collector.guard, collector.silences
+    app.include_router(incidents_router(database, guard, attempt_id, silences))
+    app.include_router(changes_router(database, guard, silences))
+    app.include_router(silences_router(database, guard, silences))
+    app.include_router(offenders_router(database, guard))
     app.include_router(control_router(collector.control, collector.guard, attempt_ref))
     app.include_router(tokens_router(collector.database, collector.guard))
     app.include_router(audit_router(collector.database, collector.guard))

@@ -20,6 +20,7 @@ from paceline_service.bus.wiring import BUS_SLACK_S, bus_parts
 from paceline_service.control.service import ControlService
 from paceline_service.incidents.offences import Place
 from paceline_service.incidents.service import sync_incidents
+from paceline_service.incidents.silences import SilenceBook
 from paceline_service.ingest.columns import decode_records
 from paceline_service.ingest.commit import GroupCommit
 from paceline_service.ingest.endpoints import FrameSink
@@ -58,6 +59,7 @@ class Collector:
     housekeeping: Housekeeping
     jobs: JobService
     control: ControlService
+    silences: SilenceBook
     bus: BusParts | None = None
     """None: everything is in this process."""
     token_file: Path | None = None
@@ -129,7 +131,7 @@ class Collector:
         )  # fmt: skip
         return cls(
             settings, database, access.guard, access, board, engine, source, commits, persister,
-            housekeeping, jobs, control,
+            housekeeping, jobs, control, SilenceBook(database),
             bus=bus,
         )  # fmt: skip
 

@@ -108,6 +108,13 @@ class UnknownTokenError(ServiceError):
     problem = "unknown-token"
 
 
+class UnknownIncidentError(ServiceError):
+    """No incident, or no silence, has that number."""
+
+    http_status = 404
+    problem = "unknown-incident"
+
+
 class NotKeptError(ServiceError):
     """What is asked about was recorded once, or never, but is not stored now."""
 

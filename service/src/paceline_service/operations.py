@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ def operations_router(
                 f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; the metrics are of all "
                 "jobs: use a token without a job prefix"
             )
+        await collector.silences.refresh()
         async with collector.database.read() as connection:
             stored = await read_drops(connection)
         drops: Counter[tuple[str, str]] = Counter()
@@ -150,23 +151,42 @@ def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) ->
             metrics.INGEST_REJECTED: {(name,): n for name, n in stats.rejects.items()},
             metrics.ACCESS_REFUSED: {(name,): n for name, n in collector.guard.refused.items()},
             metrics.INGEST_REFUSED: {(name,): n for name, n in stats.refused.items()},
+            metrics.RANK_SILENCED: _silenced(collector, latest.values()),
             metrics.DROPPED: {key: float(count) for key, count in drops.items()},
             **(bus.labelled() if bus is not None else {}),
         },
     )
 
 
-def _job_sample(snapshot: Snapshot) -> JobSample:
+def _silenced(
+    collector: Collector, snapshots: Iterable[Snapshot]
+) -> dict[tuple[str, ...], float]:
+    """Return the labels of the flags that a silence covers."""
+    rows: dict[tuple[str, ...], float] = {}
+    for snapshot in snapshots:
+        job = snapshot.attempt.job
+        for finding in _open_findings(snapshot):
+            if collector.silences.covering(job, finding) is not None:
+                for rank in finding["ranks"]:
+                    rows[job, str(rank), finding["kind"], finding["cause"]] = 1.0
+    return rows
+
+
+def _open_findings(snapshot: Snapshot) -> tuple[dict[str, Any], ...]:
     ended = snapshot.state == "ended"
     findings = snapshot.report["findings"]
-    still = tuple(f for f in findings if not closed_reason(f, snapshot.last_step, ended))
+    return tuple(f for f in findings if not closed_reason(f, snapshot.last_step, ended))
+
+
+def _job_sample(snapshot: Snapshot) -> JobSample:
+    ended = snapshot.state == "ended"
     return JobSample(
         job=snapshot.attempt.job,
         state=snapshot.state,
         report=snapshot.report,
         ranks_seen=snapshot.ranks_seen,
         last_step=snapshot.last_step,
-        open_findings=still,
+        open_findings=_open_findings(snapshot),
         step_bounds_s=STEP_BUCKETS_S,
         step_buckets=snapshot.step_totals.buckets,
         step_sum_s=snapshot.step_totals.sum_ns / 1e9,

@@ -10,7 +10,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, insert, select, text
 
 from paceline_service.incidents.repository import incidents_of
-from paceline_service.incidents.service import RECOVERED_STEPS, incident_json, sync_incidents
+from paceline_service.incidents.service import RECOVERED_STEPS, sync_incidents
+from paceline_service.incidents.view import incident_json
 from paceline_service.store.database import Database
 from paceline_service.store.drops import add_drops, read_drops
 from paceline_service.store.migrate import migrate

@@ -40,6 +40,11 @@ class Offender:
     first_wall_ns: int = 0
     last_wall_ns: int = 0
 
+    @property
+    def order(self) -> tuple[int, int, str, str]:
+        """Its place in lists: first who was named in the most jobs."""
+        return (-len(self.jobs), -self.incidents, self.node, self.gpu_uuid)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
         return {
@@ -158,4 +163,4 @@ async def offenders_since(
         one.causes.add(row.cause)
         one.last_wall_ns = one.last_wall_ns or row.opened_wall_ns
         one.first_wall_ns = row.opened_wall_ns
-    return sorted(found.values(), key=lambda one: (-len(one.jobs), -one.incidents, one.node))
+    return sorted(found.values(), key=lambda one: one.order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import insert, select, update
@@ -25,43 +26,36 @@ async def incidents_of(connection: AsyncConnection, attempt_id: int) -> list[Val
     return [dict(row) for row in rows]
 
 
-async def incidents_before(
-    connection: AsyncConnection,
-    *,
-    limit: int,
-    before_id: int | None = None,
-    attempt_id: int | None = None,
-    job: str | None = None,
-    kind: str | None = None,
-    is_open: bool | None = None,
-    since_wall_ns: int | None = None,
-) -> list[Values]:
-    """Return incidents with ``job`` and ``attempt``, the newest first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Which incidents are asked for; None: any."""
 
-    Args:
-        connection: to read with.
-        limit: how many at most.
-        before_id: older ones than this.
-        attempt_id: of this attempt only.
-        job: of this job only.
-        kind: of this kind only.
-        is_open: whether they last.
-        since_wall_ns: changed since then.
-    """
+    attempt_id: int | None = None
+    job: str | None = None
+    kind: str | None = None
+    is_open: bool | None = None
+    since_wall_ns: int | None = None
+    """Changed since then."""
+
+
+async def incidents_before(
+    connection: AsyncConnection, chosen: Chosen, *, limit: int, before_id: int | None = None
+) -> list[Values]:
+    """Return incidents older than ``before_id`` with ``job`` and ``attempt``, the newest first."""
     query = _incidents().order_by(Incident.id.desc()).limit(limit)
     if before_id is not None:
         query = query.where(Incident.id < before_id)
-    if attempt_id is not None:
-        query = query.where(Incident.attempt_id == attempt_id)
-    if job is not None:
-        query = query.where(Job.name == job)
-    if kind is not None:
-        query = query.where(Incident.kind == kind)
-    if is_open is not None:
+    if chosen.attempt_id is not None:
+        query = query.where(Incident.attempt_id == chosen.attempt_id)
+    if chosen.job is not None:
+        query = query.where(Job.name == chosen.job)
+    if chosen.kind is not None:
+        query = query.where(Incident.kind == chosen.kind)
+    if chosen.is_open is not None:
         closed = Incident.closed_wall_ns
-        query = query.where(closed.is_(None) if is_open else closed.is_not(None))
-    if since_wall_ns is not None:
-        query = query.where(Incident.updated_wall_ns >= since_wall_ns)
+        query = query.where(closed.is_(None) if chosen.is_open else closed.is_not(None))
+    if chosen.since_wall_ns is not None:
+        query = query.where(Incident.updated_wall_ns >= chosen.since_wall_ns)
     return [dict(row) for row in (await connection.execute(query)).mappings()]
 
 

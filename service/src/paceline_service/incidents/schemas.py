@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from paceline.errors import InputError
+from paceline.ranks import format_ranks, parse_ranks
+
+Kind = Literal[
+    "straggler", "communication", "communication_bound", "imbalance", "stage_imbalance",
+    "uniform_slowdown", "hang", "desync",
+]  # fmt: skip
+MAX_SILENCE_S = 90 * 86_400
+"""Longer silences are forgotten; what is meant to stay needs another alert rule."""
+Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+"""PostgreSQL keeps no NUL in texts."""
+
+
+class AcknowledgementView(BaseModel):
+    """Somebody knows of the incident."""
+
+    at_wall_ns: int
+    by: str
+    note: str
+    withdrawn_wall_ns: int | None
+    withdrawn_by: str
+
+
+class SilenceView(BaseModel):
+    """What alerts leave out; a field that is null covers everything."""
+
+    id: int
+    active: bool
+    job: str | None
+    kind: str | None
+    ranks: str | None
+    node: str | None
+    incident_id: int | None
+    created_wall_ns: int
+    created_by: str
+    note: str
+    until_wall_ns: int
+    ended_wall_ns: int | None
+    ended_by: str | None
 
 
 class IncidentRow(BaseModel):
     """A finding of the report with its life."""
 
+    model_config = ConfigDict(extra="allow")  # the other fields of the finding (docs/report.md)
+
     id: int
+    job: str
+    attempt: int
     kind: str
     ranks: list[int]
     cause: str
@@ -22,12 +68,22 @@ class IncidentRow(BaseModel):
     closed_reason: str | None
     earlier_incidents: int
     """Of other jobs or launches in the 30 days before, that named the same node or GPU."""
+    acknowledged: AcknowledgementView | None
+    silenced: SilenceView | None
+    """The silence that hides it from alerts now."""
+
+
+class IncidentDetail(IncidentRow):
+    """An incident with all that people said about it."""
+
+    acknowledgements: list[AcknowledgementView]
 
 
 class IncidentList(BaseModel):
-    """The incidents of one attempt, the newest first."""
+    """Incidents, the newest first."""
 
     incidents: list[IncidentRow]
+    next: str | None = Field(None, description="`cursor` of the next page; null: there is none.")
 
 
 class OffenderRow(BaseModel):
@@ -46,3 +102,58 @@ class OffenderList(BaseModel):
     """Who was named, first who was named in the most jobs."""
 
     offenders: list[OffenderRow]
+    next: str | None = Field(None, description="`cursor` of the next page; null: there is none.")
+
+
+class SilenceList(BaseModel):
+    """Silences, the newest first."""
+
+    silences: list[SilenceView]
+    next: str | None = Field(None, description="`cursor` of the next page; null: there is none.")
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"who": "ana", "note": "node drained"}]}
+    )
+
+    who: Text = Field("", max_length=128, description="A person; default: the token's name.")
+    note: Text = Field("", max_length=2000)
+
+
+class Acknowledge(_Said):
+    """Says that somebody knows of an incident."""
+
+
+class SilenceIncident(_Said):
+    """Silences what an incident is about: its job, kind and ranks."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"for_s": 14400, "who": "ana", "note": "node drained"}]},
+    )
+    for_s: float = Field(gt=0, le=MAX_SILENCE_S, description="For how long.")
+
+
+def _rank_list(text: str) -> str:
+    try:
+        return format_ranks(sorted(set(parse_ranks(text)))) if text else ""
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
+class NewSilence(SilenceIncident):
+    """Silences whatever lies within all that is given; at least one field is."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"job": "llm-7b", "ranks": "8-15", "for_s": 3600, "note": "maintenance"}]
+        },
+    )
+    job: str = Field("", pattern=r"^[A-Za-z0-9._-]{0,128}$")
+    kind: Kind | Literal[""] = ""
+    ranks: Annotated[str, AfterValidator(_rank_list)] = Field(
+        "", max_length=4096, pattern=r"^[0-9,:-]*$", description="A rank list such as `0-7`."
+    )
+    node: Text = Field("", max_length=256)

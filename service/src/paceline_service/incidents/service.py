@@ -69,20 +69,6 @@ async def sync_incidents(
             await repository.change_incident(connection, incident["id"], closing)
 
 
-def incident_json(row: Json, earlier: int = 0) -> Json:
-    """Return a row of the table as the API shows it: the finding, its life, its repetitions."""
-    return {
-        **json.loads(row["finding"]),
-        "id": row["id"],
-        "open": row["closed_wall_ns"] is None,
-        "opened_wall_ns": row["opened_wall_ns"],
-        "updated_wall_ns": row["updated_wall_ns"],
-        "closed_wall_ns": row["closed_wall_ns"],
-        "closed_reason": row["closed_reason"] or None,
-        "earlier_incidents": earlier,
-    }
-
-
 def _match(known: list[Json], seen: set[int], finding: Json) -> Json | None:
     """Return the incident that a finding continues: the same kind and ranks, the newest."""
     ranks = format_ranks(finding["ranks"])

@@ -7,8 +7,9 @@ covers a finding when everything that the finding accuses lies within it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import insert, select, update
@@ -19,7 +20,7 @@ from paceline_service.store.database import Database
 from paceline_service.store.models import SilenceRow
 
 REFRESH_S = 10.0
-"""What another process of the collector has silenced is known here after this long at the latest."""
+"""What another process of the collector has silenced is known here after this long."""
 MAX_ACTIVE = 1000
 Json = dict[str, Any]
 
@@ -50,7 +51,7 @@ class Silence:
         """Whether it covers a finding of ``job``."""
         if (self.job and self.job != job) or (self.kind and self.kind != finding["kind"]):
             return False
-        if self.ranks and not _within(finding["ranks"], parse_ranks(self.ranks)):
+        if self.ranks and not _within(finding["ranks"], _ranks(self.ranks)):
             return False
         return not self.node or _within(finding["nodes"], (self.node,))
 
@@ -146,7 +147,12 @@ async def end_silences(
     await connection.execute(change)
 
 
-def _within(named: Iterable[Any], covered: Iterable[Any]) -> bool:
+@lru_cache(maxsize=64)
+def _ranks(text: str) -> frozenset[int]:
+    return frozenset(parse_ranks(text))
+
+
+def _within(named: Iterable[Any], covered: Collection[Any]) -> bool:
     """Whether something is named, and nothing but what is covered."""
     names = set(named)
-    return bool(names) and names <= set(covered)
+    return bool(names) and all(name in covered for name in names)
