@@ -32,7 +32,7 @@ from paceline.vocabulary import Op, Phase, RecordKind
 directory, rank, world, total, per_s, end = sys.argv[1:7]
 rank, world, total, per_s = int(rank), int(world), int(total), float(per_s)
 identity = new_identity(
-    job="job-a", run_id="run-1", attempt=0, rank=rank, local_rank=rank, world_size=world,
+    job=os.environ.get("JOB", "job-a"), run_id="run-1", attempt=0, rank=rank, local_rank=rank, world_size=world,
     node="node-a", boot_id=boot_id(), time_namespace=time_namespace(), producer="test")
 capacity = int(os.environ.get("CAPACITY", "16384"))
 ring = RingWriter(Path(directory), identity, capacity)
@@ -182,13 +182,14 @@ class Processes:
         per_s: float = 0,
         end: str = "close",
         capacity: int = 16384,
+        job: str = "job-a",
     ) -> subprocess.Popen[str]:
         arguments = [str(self.runtime_dir), str(rank), str(world), str(total), str(per_s), end]
         process = subprocess.Popen(
             [sys.executable, "-c", WRITER, *arguments],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "CAPACITY": str(capacity)},
+            env={**os.environ, "CAPACITY": str(capacity), "JOB": job},
         )
         self._started.append(process)
         assert process.stdout is not None

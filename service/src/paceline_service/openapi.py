@@ -14,7 +14,15 @@ from paceline_service.errors import PROBLEM_MEDIA_TYPE, Problem
 _REJECTED = {
     "type": "object",
     "required": ["offset", "reason"],
-    "properties": {"offset": {"type": "integer"}, "reason": {"type": "string"}},
+    "properties": {
+        "offset": {"type": "integer"},
+        "reason": {"type": "string"},
+        "problem": {
+            "type": "string",
+            "enum": ["forbidden"],
+            "description": "Only where another token could send the frame: keep it.",
+        },
+    },
 }
 _SETTINGS = {
     "type": "object",

@@ -16,7 +16,7 @@ from paceline.sidecar.sender import BACKOFF_LAST_S, backoff_s
     [
         (400, Outcome.REFUSED),
         (401, Outcome.MISCONFIGURED),
-        (403, Outcome.MISCONFIGURED),
+        (403, Outcome.FORBIDDEN),
         (404, Outcome.MISCONFIGURED),
         (301, Outcome.MISCONFIGURED),
         (413, Outcome.TOO_LARGE),

@@ -31,6 +31,8 @@ class Outcome(Enum):
     """Send fewer at once."""
     LATER = "later"
     """Keep them; try again with growing pauses."""
+    FORBIDDEN = "forbidden"
+    """Keep them; the token does not cover their jobs, and may cover those of others."""
     MISCONFIGURED = "misconfigured"
     """Keep them; somebody has to change a setting first."""
 
@@ -44,6 +46,8 @@ class Answer:
     retry_after_s: float = 0.0
     rejected: dict[int, str] = field(default_factory=dict)
     """By offset in the body: why a frame was not taken."""
+    forbidden: frozenset[int] = frozenset()
+    """The offsets among them of frames whose job the token does not cover."""
     settings: tuple[LaunchSettings, ...] = ()
     """What the launches of these frames are to record from now on."""
 
@@ -137,10 +141,13 @@ def _read_answer(status: int, retry_after: str | None, body: bytes) -> Answer:
         return Answer(
             outcome=Outcome.STORED,
             rejected=_rejected(content.get("rejected")),
+            forbidden=frozenset(_forbidden(content.get("rejected"))),
             settings=tuple(read_settings(content.get("settings"))),
         )
     if status in (400, 422):
         return Answer(outcome=Outcome.REFUSED, text=text)
+    if status == 403:
+        return Answer(outcome=Outcome.FORBIDDEN, text=text)
     if status == 413:
         return Answer(outcome=Outcome.TOO_LARGE, text=text)
     if status == 429 or status >= 500:
@@ -155,6 +162,16 @@ def _rejected(listed: object) -> dict[int, str]:
         if isinstance(one, dict) and type(one.get("offset")) is int:
             reasons[one["offset"]] = str(one.get("reason", ""))[:200]
     return reasons
+
+
+def _forbidden(listed: object) -> list[int]:
+    return [
+        one["offset"]
+        for one in (listed if isinstance(listed, list) else ())
+        if isinstance(one, dict)
+        and type(one.get("offset")) is int
+        and one.get("problem") == "forbidden"
+    ]
 
 
 def _retry_after_s(value: str | None) -> float:

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from paceline.errors import WireError
 from paceline.sidecar.collector import Answer, Collector, Outcome
 from paceline.sidecar.segment import Entry
 from paceline.sidecar.spool import SendBatch, Spool
+from paceline.wire.codec import decode_frame
 from paceline.wire.settings import LaunchSettings
 
 _log = logging.getLogger("paceline.sidecar")
@@ -58,6 +60,7 @@ class Sender:
         self._failures = 0
         self._failing_since_s = 0.0
         self._told = ""
+        self._aside_due_s = 0.0
         self._max_body_bytes = MAX_BODY_BYTES
         self._thread = threading.Thread(target=self._run, name="paceline-sender", daemon=True)
 
@@ -74,6 +77,7 @@ class Sender:
     def hurry(self) -> None:
         """End the present pause and keep later ones short: the sidecar wants to end."""
         self._hurry.set()
+        self._aside_due_s = 0.0
         self._wake.set()
 
     def stop(self, timeout_s: float) -> None:
@@ -86,7 +90,7 @@ class Sender:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                batch = self._spool.next_batch(self._max_body_bytes)
+                batch = self._next_batch()
                 if batch is None:
                     self._wake.wait(1.0)
                     self._wake.clear()
@@ -98,14 +102,32 @@ class Sender:
                 self._pause(BACKOFF_LAST_S)
         self._collector.close()
 
+    def _next_batch(self) -> SendBatch | None:
+        """Return what was set aside, when it is time, else what is next."""
+        if self._spool.any_aside and time.monotonic() >= self._aside_due_s:
+            self._aside_due_s = time.monotonic() + self._patience_s
+            self._spool.set_aside_due()
+        batch = self._spool.next_aside(self._max_body_bytes)
+        return batch or self._spool.next_batch(self._max_body_bytes)
+
     def _deliver(self, batch: SendBatch) -> None:
         answer = self._collector.post(batch.body)
         if answer.outcome is Outcome.TOO_LARGE and len(batch.frames) > 1:
             self._spool.release()
             self._max_body_bytes = max(len(batch.body) // 2, 1)
             return
+        if answer.outcome is Outcome.FORBIDDEN:
+            self._set_aside(batch, batch.frames, answer.text)
+            self._spool.acknowledge(batch, [], batch.frames)
+            return
         if answer.outcome in (Outcome.STORED, Outcome.REFUSED, Outcome.TOO_LARGE):
-            refused = _refused(batch, answer)
+            refused, forbidden = _refused(batch, answer)
+            if forbidden:
+                self._set_aside(batch, forbidden, next(iter(answer.rejected.values()), ""))
+            elif batch.of:
+                _log.warning(
+                    "%s takes frames of %s again", self._collector.name, _jobs(batch.frames)
+                )
             if refused:
                 _log.warning(
                     "the collector refused %d of %d frames (%s): dropped",
@@ -113,7 +135,7 @@ class Sender:
                     len(batch.frames),
                     answer.text or next(iter(answer.rejected.values()), ""),
                 )
-            self._spool.acknowledge(batch, refused)
+            self._spool.acknowledge(batch, refused, forbidden)
             self._on_settings(answer.settings)
             self._tell_recovery()
             return
@@ -125,6 +147,23 @@ class Sender:
         else:
             pause_s = backoff_s(self._failures, self._random.random())
             self._pause(max(pause_s, answer.retry_after_s))
+
+    def _set_aside(self, batch: SendBatch, forbidden: Sequence[Entry], why: str) -> None:
+        if not batch.of:
+            _log.warning(
+                "%s forbids frames of %s (%s): %d are kept in the spool and tried again every "
+                "%.0f s, others go on; use a token that covers them",
+                self._collector.name,
+                _jobs(forbidden),
+                why,
+                len(forbidden),
+                MISCONFIGURED_S,
+            )
+            self._aside_due_s = max(self._aside_due_s, time.monotonic() + self._patience_s)
+
+    @property
+    def _patience_s(self) -> float:
+        return _HURRY_S if self._hurry.is_set() else MISCONFIGURED_S
 
     def _pause(self, pause_s: float) -> None:
         if not self._hurry.is_set():
@@ -147,13 +186,26 @@ class Sender:
         self._told = ""
 
 
-def _refused(batch: SendBatch, answer: Answer) -> list[tuple[Entry, str]]:
+def _refused(batch: SendBatch, answer: Answer) -> tuple[list[tuple[Entry, str]], list[Entry]]:
+    """Return the frames that are never taken, and those that the token does not cover."""
     if answer.outcome is not Outcome.STORED:
-        return [(entry, _REFUSED_REASON) for entry in batch.frames]
-    refused = []
+        return [(entry, _REFUSED_REASON) for entry in batch.frames], []
+    refused, forbidden = [], []
     offset = 0
     for entry in batch.frames:
-        if offset in answer.rejected:
+        if offset in answer.forbidden:
+            forbidden.append(entry)
+        elif offset in answer.rejected:
             refused.append((entry, _REFUSED_REASON))
         offset += len(entry.body)
-    return refused
+    return refused, forbidden
+
+
+def _jobs(frames: Sequence[Entry]) -> str:
+    names = set()
+    for entry in {entry.incarnation: entry for entry in frames}.values():
+        try:
+            names.add(decode_frame(entry.body).job)
+        except WireError:
+            names.add("?")
+    return ", ".join(sorted(names)[:8])

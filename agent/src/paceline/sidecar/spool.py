@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import struct
 import threading
-import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import ConfigError
+from paceline.sidecar.ack import AckFile
+from paceline.sidecar.aside import Aside
 from paceline.sidecar.locks import DirectoryLock
 from paceline.sidecar.progress import Progress
 from paceline.sidecar.recovery import recover
@@ -34,8 +34,6 @@ from paceline.sidecar.segment import (
 )
 
 _log = logging.getLogger("paceline.sidecar")
-_ACK = struct.Struct("<QQI")
-"""Segment, offset behind the last acknowledged entry, CRC-32 of both."""
 _MAX_SEGMENT_BYTES = 8 << 20
 _READ_AHEAD_BYTES = 2 << 20
 
@@ -47,6 +45,8 @@ class SendBatch:
     segment: int
     end: int
     frames: list[Entry]
+    of: str = ""
+    """The incarnation whose frames, set aside before, these are; empty: those of everybody."""
 
     @property
     def body(self) -> bytes:
@@ -74,7 +74,7 @@ class Spool:
             if not self._owner.take():
                 raise ConfigError(f"another sidecar uses the spool {directory}: give --spool-dir")
             found = recover(directory)
-            self._ack_fd = os.open(directory / "ack", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._ack = AckFile(directory)
         except OSError as error:
             raise ConfigError(
                 f"cannot use the spool {directory}: {error}; give --spool-dir or set "
@@ -83,7 +83,10 @@ class Spool:
         self._sizes = found.sizes
         self.progress: dict[str, Progress] = found.progress
         """By incarnation, for the rings that are followed."""
-        self._acked = self._read_ack()
+        self._acked = self._ack.read(self._sizes)
+        self._passed = self._acked
+        """Before it, all frames are delivered but those that are set aside."""
+        self._aside = Aside()
         self._fd = -1
         self._full = False
         self._closed = False
@@ -131,10 +134,13 @@ class Spool:
             self.progress.pop(incarnation, None)
 
     def next_batch(self, max_bytes: int) -> SendBatch | None:
-        """Return the oldest frames that are not acknowledged, or None when there are none."""
+        """Return the oldest frames that are not acknowledged, or None when there are none.
+
+        Those of processes that are set aside are passed over.
+        """
         with self._lock:
-            while not self._closed and (segment := self._acked[0]) <= self._current:
-                offset = self._acked[1]
+            while not self._closed and (segment := self._passed[0]) <= self._current:
+                offset = self._passed[1]
                 want = min(self._sizes.get(segment, 0) - offset, max_bytes + _READ_AHEAD_BYTES)
                 data = self._read(segment, offset, want) if want > 0 else b""
                 batch = self._select(segment, offset, data, max_bytes)
@@ -144,20 +150,62 @@ class Spool:
                 if batch.end == offset:
                     if segment == self._current:
                         return None
-                    self._advance(self._following(segment), 0)
+                    self._pass(self._following(segment), 0)
                 else:
-                    self._advance(segment, batch.end)
+                    self._pass(segment, batch.end)
             return None
 
-    def acknowledge(self, batch: SendBatch, refused: list[tuple[Entry, str]]) -> None:
-        """Take a batch out: it is stored at the collector, but for what it ``refused``."""
+    def next_aside(self, max_bytes: int) -> SendBatch | None:
+        """Return frames that were set aside, of one process; None when each had its turn."""
+        with self._lock:
+            while not self._closed and (turn := self._aside.next_turn()) is not None:
+                incarnation, (segment, offset) = turn
+                here = segment == self._passed[0]
+                size = self._passed[1] if here else self._sizes.get(segment, 0)
+                want = min(size - offset, max_bytes + _READ_AHEAD_BYTES)
+                data = self._read(segment, offset, want) if want > 0 else b""
+                batch = self._select(segment, offset, data, max_bytes, of=incarnation)
+                if batch.frames:
+                    self._in_flight = segment
+                    return batch
+                until = (segment, batch.end)
+                if batch.end == offset:
+                    until = self._passed if here else (self._following(segment), 0)
+                self._aside.delivered(incarnation, until, self._passed)
+                self._note_acknowledged()
+            return None
+
+    def set_aside_due(self) -> None:
+        """Say that what was set aside may be tried again."""
+        with self._lock:
+            self._aside.due_again()
+
+    @property
+    def any_aside(self) -> bool:
+        """Whether frames are set aside."""
+        with self._lock:
+            return bool(self._aside)
+
+    def acknowledge(
+        self, batch: SendBatch, refused: list[tuple[Entry, str]], forbidden: Sequence[Entry] = ()
+    ) -> None:
+        """Take a batch out: it is stored at the collector, but for what it ``refused``.
+
+        The processes of ``forbidden`` frames are set aside: others go on, and these are kept.
+        """
         with self._lock:
             if self._closed:
                 return
             self._in_flight = -1
             self._refused += refused
-            if (batch.segment, batch.end) > self._acked:
-                self._advance(batch.segment, batch.end)
+            if batch.of and forbidden:
+                self._aside.refused()
+            elif batch.of:
+                self._aside.delivered(batch.of, (batch.segment, batch.end), self._passed)
+                self._note_acknowledged()
+            elif (batch.segment, batch.end) > self._passed:
+                self._aside.put(batch.segment, forbidden)
+                self._pass(batch.segment, batch.end)
 
     def release(self) -> None:
         """Say that the batch in flight was not delivered; it will be given out again."""
@@ -185,14 +233,14 @@ class Spool:
         with self._lock:
             if self._closed:
                 return
-            nothing_left = self.next_batch(1) is None and not self.progress
+            nothing_left = self.next_batch(1) is None and not self._aside and not self.progress
             self._closed = True
             os.close(self._fd)
-            os.close(self._ack_fd)
+            self._ack.close()
             if nothing_left:
                 for number in list(self._sizes):
                     self._remove(number)
-                for name in ("ack", self._owner.path.name):
+                for name in (self._ack.path.name, self._owner.path.name):
                     with contextlib.suppress(OSError):
                         os.unlink(self._directory / name)
                 with contextlib.suppress(OSError):
@@ -235,8 +283,8 @@ class Spool:
     def _rotate(self) -> None:
         before = self._current
         self._open_segment(before + 1)
-        if self._acked == (before, self._sizes[before]):
-            self._advance(self._current, 0)
+        if self._passed == (before, self._sizes[before]):
+            self._pass(self._current, 0)
 
     def _open_segment(self, number: int) -> None:
         path = self._directory / segment_name(number)
@@ -257,12 +305,17 @@ class Spool:
         lost = 0
         if number >= self._acked[0]:
             for entry in entries(self._read(number, offset, self._sizes[number] - offset), offset):
-                if isinstance(entry, Entry) and entry.kind == FRAME:
+                if (
+                    isinstance(entry, Entry)
+                    and entry.kind == FRAME
+                    and self._is_left(entry, number)
+                ):
                     self._count_lost(entry, "spool_full")
                     lost += entry.records
         self._remove(number)
-        if number == self._acked[0]:
-            self._advance(self._following(number), 0)
+        following = self._following(number)
+        self._aside.removed(number, following)
+        self._pass(*((following, 0) if self._passed[0] == number else self._passed))
         if lost:
             _log.warning(
                 "the spool is full (%d bytes): dropped the oldest %d records; make the collector "
@@ -273,6 +326,11 @@ class Spool:
             self._put(checkpoint_entry(self.progress))
         return True
 
+    def _is_left(self, entry: Entry, segment: int) -> bool:
+        if (segment, entry.start) >= self._passed:
+            return True
+        return self._aside.is_left(entry, segment)
+
     def _count_lost(self, entry: Entry, reason: str) -> None:
         progress = self.progress.get(entry.incarnation)
         if progress is not None:
@@ -280,7 +338,9 @@ class Spool:
         else:  # its last frame is stored already: only the log can tell
             _log.warning("lost %d records of an ended rank (%s)", entry.records, reason)
 
-    def _select(self, segment: int, offset: int, data: bytes, max_bytes: int) -> SendBatch:
+    def _select(
+        self, segment: int, offset: int, data: bytes, max_bytes: int, of: str = ""
+    ) -> SendBatch:
         frames: list[Entry] = []
         total, end = 0, offset
         for entry in entries(data, offset):
@@ -291,13 +351,14 @@ class Spool:
                     end = entry.end
                     continue
                 break
-            if entry.kind == FRAME:
+            wanted = entry.incarnation == of if of else entry.incarnation not in self._aside
+            if entry.kind == FRAME and wanted:
                 if frames and total + len(entry.body) > max_bytes:
                     break
                 frames.append(entry)
                 total += len(entry.body)
             end = entry.end
-        return SendBatch(segment=segment, end=end, frames=frames)
+        return SendBatch(segment=segment, end=end, frames=frames, of=of)
 
     def _read(self, segment: int, offset: int, size: int) -> bytes:
         try:
@@ -311,15 +372,22 @@ class Spool:
     def _following(self, segment: int) -> int:
         return min((n for n in self._sizes if n > segment), default=self._current)
 
+    def _pass(self, segment: int, offset: int) -> None:
+        if segment != self._current and offset >= self._sizes.get(segment, 0):
+            segment, offset = self._following(segment), 0
+        self._passed = (segment, offset)
+        self._note_acknowledged()
+
+    def _note_acknowledged(self) -> None:
+        first = self._aside.first(self._passed)
+        if first > self._acked:
+            self._advance(*first)
+
     def _advance(self, segment: int, offset: int) -> None:
         if segment != self._current and offset >= self._sizes.get(segment, 0):
             segment, offset = self._following(segment), 0
         self._acked = (segment, offset)
-        raw = _ACK.pack(segment, offset, zlib.crc32(_ACK.pack(segment, offset, 0)[:16]))
-        try:
-            os.pwrite(self._ack_fd, raw, 0)
-        except OSError as error:  # then a restart sends again what the collector knows
-            _log.error("cannot note what was acknowledged: %s", error)
+        self._ack.write(segment, offset)
         for number in [n for n in self._sizes if n < segment]:
             self._remove(number)
 
@@ -327,12 +395,3 @@ class Spool:
         self._sizes.pop(number, None)
         with contextlib.suppress(OSError):
             os.unlink(self._directory / segment_name(number))
-
-    def _read_ack(self) -> tuple[int, int]:
-        raw = os.pread(self._ack_fd, _ACK.size, 0)
-        first = min(self._sizes, default=0)
-        if len(raw) == _ACK.size:
-            segment, offset, crc = _ACK.unpack(raw)
-            if crc == zlib.crc32(raw[:16]) and offset <= self._sizes.get(segment, -1):
-                return segment, offset
-        return first, 0

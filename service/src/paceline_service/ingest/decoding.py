@@ -37,8 +37,8 @@ class DecodedBody:
     rejected: list[Rejected] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     """Per rejection its short name, for counting."""
-    forbidden: int = 0
-    """How many were refused because the token does not cover their job."""
+    forbidden: set[int] = field(default_factory=set)
+    """The offsets of those that were refused because the token does not cover their job."""
 
     def reject(self, offset: int, reason: str, name: str) -> None:
         """Note one rejection."""
@@ -83,7 +83,7 @@ def decode_body(
         elif not grant.covers(frame.job):
             reason = f"job {frame.job!r} is outside {grant.job_prefix!r}, the prefix of the token"
             out.reject(at, reason, "forbidden")
-            out.forbidden += 1
+            out.forbidden.add(at)
         else:
             out.frames.append(IncomingFrame(frame=frame, packed=packed, offset=at))
     return out

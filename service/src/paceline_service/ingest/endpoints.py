@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from paceline.wire.codec import Rejected
 from paceline.wire.frames import Frame
 from paceline.wire.settings import LaunchSettings
 from paceline_service.access.guard import Guard
@@ -24,7 +25,7 @@ from paceline_service.settings import CollectorSettings
 
 INLINE_BYTES = 64 << 10
 """Bodies up to here are decoded on the event loop: a thread would cost more than it frees."""
-MAX_REJECTED_SHOWN = 100
+MAX_REASONS_SHOWN = 100
 ToldSettings = Callable[[Iterable[Frame]], list[LaunchSettings]]
 """Returns what the launches of some frames are to record; asked for every request."""
 
@@ -83,13 +84,21 @@ class FramesEndpoint:
         answer = {
             "accepted": outcome.accepted,
             "duplicate": outcome.duplicate,
-            "rejected": [
-                {"offset": item.offset, "reason": item.reason}
-                for item in rejected[:MAX_REJECTED_SHOWN]
-            ],
+            "rejected": _told_rejections(rejected, decoded.forbidden),
             "settings": self._told(item.frame for item in decoded.frames),
         }
         return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+def _told_rejections(rejected: list[Rejected], forbidden: set[int]) -> list[dict[str, object]]:
+    """Return every rejection, since a sender counts by them; many are told without their words."""
+    told: list[dict[str, object]] = []
+    for number, item in enumerate(rejected):
+        reason = item.reason if number < MAX_REASONS_SHOWN else "like others before"
+        told.append({"offset": item.offset, "reason": reason})
+        if item.offset in forbidden:
+            told[-1]["problem"] = PermissionDeniedError.problem
+    return told
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
