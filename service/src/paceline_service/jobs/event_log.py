@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Mapping
 from paceline.event_log import GroupNames, LogGroup, LogHeader, LogRank, LogTelemetry
 from paceline.vocabulary import Flag, RecordKind
 from paceline.wire.frames import Sample
+from paceline_service.analysis.matching.table import Table, runs_of_ranks
 from paceline_service.analysis.records import Group, Int64Array, Records, records_from_rows
 from paceline_service.export.event_log import LogItem, event_log_lines
 from paceline_service.jobs.engine import FrameSource, Missing
-from paceline_service.jobs.feed import DecodeRecords, FrameFeed
+from paceline_service.jobs.feed import FrameFeed
 from paceline_service.jobs.newest import cleaned
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
@@ -59,10 +60,11 @@ class _LogSink:
             self.header_is_old = True
         return self._index[group]
 
-    def add(self, records: Records) -> None:
+    def add_table(self, table: Table) -> None:
         """Take records."""
-        self.records.append(records)
-        self.ended.pop(records.rank, None)
+        for records in runs_of_ranks(table):
+            self.records.append(records)
+            self.ended.pop(records.rank, None)
 
     def add_telemetry(self, rank: int, samples: list[Sample]) -> None:
         """Take samples."""
@@ -110,10 +112,10 @@ class _LogSink:
 
 
 async def event_log(
-    attempt: AttemptRef, source: FrameSource, decode: DecodeRecords, *, gzip: bool
+    attempt: AttemptRef, source: FrameSource, *, gzip: bool
 ) -> AsyncIterator[bytes]:
     """Yield an attempt's event log in chunks, gzipped if asked for."""
-    writer = _Writer(attempt, decode, await source.missing(attempt))
+    writer = _Writer(attempt, await source.missing(attempt))
     packer = zlib.compressobj(6, zlib.DEFLATED, 31) if gzip else None
     after_id, more = 0, True
     while more:
@@ -130,11 +132,11 @@ async def event_log(
 
 
 class _Writer:
-    def __init__(self, attempt: AttemptRef, decode: DecodeRecords, missing: Missing) -> None:
+    def __init__(self, attempt: AttemptRef, missing: Missing) -> None:
         self._attempt = attempt
         self._sink = _LogSink()
         self._feed = FrameFeed(
-            attempt, self._sink, decode, wait_ns=0, missing=missing,
+            attempt, self._sink, wait_ns=0, missing=missing,
             on_telemetry=self._sink.add_telemetry,
         )  # fmt: skip
 
@@ -143,6 +145,7 @@ class _Writer:
         sink = self._sink
         for committed in page:
             self._feed.push(committed)
+        self._feed.settle()
         items: list[LogItem] = [*sink.records, *sink.telemetry]
         sink.records.clear()
         sink.telemetry.clear()

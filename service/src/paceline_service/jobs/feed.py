@@ -14,9 +14,11 @@ import numpy as np
 
 from paceline.vocabulary import Op, RecordKind
 from paceline.wire.frames import Frame, GroupDef, Sample
+from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Group, Int64Array, Records
+from paceline_service.jobs.columns import decode_frames
 from paceline_service.jobs.reorder import ReorderBuffer
-from paceline_service.jobs.sanitize import MAX_TIME_NS, sanitize
+from paceline_service.jobs.sanitize import MAX_TIME_NS, sanitize_frames
 from paceline_service.jobs.stream import Stream
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
@@ -24,8 +26,12 @@ DecodeRecords = Callable[[Frame], Records]
 OnTelemetry = Callable[[int, list[Sample]], None]
 """Told the rank and its samples, in the order of its frames."""
 MAX_NOTES = 50
+_OF_PROCESS = frozenset({"_on_telemetry"})
 LATE_STEPS = 20
 """A rank first heard of when others are this far has joined late, and that is noted."""
+BATCH_ROWS = 8192
+"""Records that are decoded together: their columns fit the cache of a core."""
+_NOTHING = np.zeros((0, 7), dtype=np.int64)
 
 
 class Sink(Protocol):
@@ -37,8 +43,8 @@ class Sink(Protocol):
     def declare_group(self, group: Group) -> int:
         """Return the job-wide index of a group."""
 
-    def add(self, records: Records) -> None:
-        """Take records of one rank."""
+    def add_table(self, table: Table) -> None:
+        """Take records of many ranks, those of each in their order."""
 
     def rank_ended(self, rank: int, how: str) -> None:
         """Expect nothing more of a rank."""
@@ -68,12 +74,11 @@ class GroupInfo:
 
 
 class FrameFeed:
-    """Feeds one attempt.
+    """Feeds one attempt. Records are decoded for many frames together: ``settle`` ends a batch.
 
     Args:
         attempt: which one.
         sink: takes the records.
-        decode: makes records of a frame.
         wait_ns: how long a missing frame is waited for.
         missing: for a replay: per incarnation the frame numbers that the store does not hold;
             all others are waited for until ``replayed`` is called.
@@ -84,7 +89,6 @@ class FrameFeed:
         self,
         attempt: AttemptRef,
         sink: Sink,
-        decode: DecodeRecords,
         *,
         wait_ns: int,
         missing: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
@@ -95,17 +99,23 @@ class FrameFeed:
         self.groups: dict[int, GroupInfo] = {}
         self.notes: list[str] = []
         self._sink = sink
-        self._decode = decode
         self._wait_ns = wait_ns
         self._missing = missing
         self._on_telemetry = on_telemetry
         self._followed_from: dict[int, int] = {}
+        self._defined: dict[tuple[str, str, int, str, int], tuple[int, frozenset[int]]] = {}
+        """Groups that were declared: the index of each and its members."""
         self._of_rank: defaultdict[int, list[Stream]] = defaultdict(list)
         self._last_step = -1
         self._step_bases: dict[int, int] = {0: 0}
+        self._batch: list[tuple[Stream, CommittedFrame]] = []
+        """Frames in their order whose records the sink does not have yet."""
+        self._batch_rows = 0
+        self._batch_step = -1
+        """The newest step that a frame of the batch says its rank is in."""
 
     def push(self, committed: CommittedFrame) -> None:
-        """Take one frame."""
+        """Take one frame; the sink has its records after ``settle`` at the latest."""
         stream = self.streams.get(committed.frame.incarnation)
         if stream is None:
             stream = self._open(committed)
@@ -117,16 +127,60 @@ class FrameFeed:
         """Give up gaps that were waited for long enough; return whether that gave records."""
         any_ready = False
         for stream in self.streams.values():
+            if not stream.buffer.held:
+                continue
             for ready in stream.buffer.expire(now_wall_ns):
                 self._apply(stream, ready)
                 any_ready = True
         return any_ready
 
+    def settle(self) -> None:
+        """Give the sink what it does not have yet."""
+        batch, self._batch, self._batch_rows, self._batch_step = self._batch, [], 0, -1
+        if not batch:
+            return
+        self._add_records([item for item in batch if item[1].frame.count])
+        for stream, committed in batch:
+            self._note_pending(stream, committed.frame, committed.received_wall_ns)
+            rank = stream.rank
+            if any(other.has_losses for other in self._of_rank[rank]):
+                self._sink.note_dropped(rank, self.dropped(rank))
+            if stream.ended and all(other.ended for other in self._of_rank[rank]):
+                self._sink.rank_ended(rank, stream.ended)
+
     def replayed(self) -> None:
         """The store has been read to its end: from now on gaps are waited for by the clock."""
         self._missing = None
         for stream in self.streams.values():
-            stream.buffer.wait_ns = self._wait_ns
+            stream.buffer.wait_again(self._wait_ns)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return everything but what belongs to the process (``attach``)."""
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_PROCESS}
+
+    def attach(
+        self,
+        attempt: AttemptRef,
+        *,
+        wait_ns: int,
+        on_telemetry: OnTelemetry | None,
+    ) -> None:
+        """Give a feed that was read from a checkpoint what belongs to the process."""
+        self.attempt = attempt
+        self._wait_ns = wait_ns
+        self._on_telemetry = on_telemetry
+        for stream in self.streams.values():
+            stream.buffer.wait_ns = wait_ns
+
+    @property
+    def sink(self) -> Sink:
+        """What takes the records."""
+        return self._sink
+
+    @property
+    def held_frames(self) -> int:
+        """How many frames wait behind gaps."""
+        return sum(stream.buffer.held for stream in self.streams.values())
 
     @property
     def all_ended(self) -> bool:
@@ -159,6 +213,8 @@ class FrameFeed:
         frame = committed.frame
         before = [s for s in self._of_rank[frame.rank] if s.producer == frame.producer]
         generation = len(before)
+        if before or (self._batch_step >= LATE_STEPS and len(self.notes) < MAX_NOTES):
+            self.settle()  # how far the others are is about to be asked
         if generation not in self._step_bases:
             self._step_bases[generation] = self._last_step + 1
         base = self._step_bases[generation]
@@ -204,34 +260,71 @@ class FrameFeed:
         if stream.clock.jumps_back > jumps == 0:
             self._note(f"the wall clock of rank {stream.rank} ({stream.node}) was set back")
         for definition in frame.groups:
-            self._declare(stream, definition)
-        if frame.count:
-            records, lost = sanitize(
-                self._decode(frame), stream.group_of_local, stream.step_base,
-                self.attempt.world_size,
-            )  # fmt: skip
-            stream.lost += lost
-            if len(records):
-                steps = records.step[records.kind == RecordKind.STEP]
-                if len(steps):
-                    stream.step = max(stream.step, int(steps.max()))
-                    self._last_step = max(self._last_step, stream.step)
-                self._sink.add(records)
+            if stream.definitions.get(definition.index) != definition:
+                self._declare(stream, definition)
         if frame.telemetry:
             stream.telemetry.add(frame.telemetry)
             if self._on_telemetry is not None:
                 self._on_telemetry(stream.rank, frame.telemetry)
-        self._note_pending(stream, frame, committed.received_wall_ns)
-        dropped = self.dropped(stream.rank)
-        if dropped:
-            self._sink.note_dropped(stream.rank, dropped)
-        if all(other.ended for other in self._of_rank[stream.rank]):
-            self._sink.rank_ended(stream.rank, stream.ended)
+        self._batch.append((stream, committed))
+        self._batch_rows += frame.count
+        self._batch_step = max(self._batch_step, frame.step + stream.step_base)
+        if self._batch_rows >= BATCH_ROWS or len(self._batch) >= BATCH_ROWS:
+            self.settle()
+
+    def _add_records(self, batch: list[tuple[Stream, CommittedFrame]]) -> None:
+        """Decode the records of frames that have some, and give the usable ones to the sink."""
+        if not batch:
+            return
+        frames = [committed.frame for _, committed in batch]
+        table, lost = sanitize_frames(
+            decode_frames(frames),
+            np.array([frame.count for frame in frames], dtype=np.int64),
+            [stream.group_of_local for stream, _ in batch],
+            np.array([stream.step_base for stream, _ in batch], dtype=np.int64),
+            self.attempt.world_size,
+        )
+        for at, reasons in lost.items():
+            batch[at][0].lost += reasons
+        if not len(table):
+            return
+        self._note_steps(table, [stream for stream, _ in batch])
+        self._sink.add_table(table)
+
+    def _note_steps(self, table: Table, streams: list[Stream]) -> None:
+        """Keep the newest step that each stream has ended."""
+        ended = table.kind == RecordKind.STEP
+        rank, step = table.rank[ended], table.step[ended]
+        if not len(step):
+            return
+        order = np.lexsort((step, rank))
+        rank, step = rank[order], step[order]
+        last = np.append(rank[1:] != rank[:-1], True)
+        newest = dict(zip(rank[last].tolist(), step[last].tolist(), strict=True))
+        self._last_step = max(self._last_step, int(step.max()))
+        for stream in streams:
+            stream.step = max(stream.step, newest.get(stream.rank, -1))
 
     def _note_pending(self, stream: Stream, frame: Frame, received_wall_ns: int) -> None:
         """Tell what the newest process of a rank is in; times stay on the rank's own clock."""
         if self.newest(stream.rank) is not stream:
             return
+        now_ns = frame.read_mono_ns
+        if now_ns <= 0 and frame.anchor_mono_ns > 0 and frame.sent_wall_ns > 0:
+            now_ns = frame.sent_wall_ns - frame.anchor_wall_ns + frame.anchor_mono_ns
+        if not 0 < now_ns < MAX_TIME_NS:
+            return
+        self._sink.note_pending(
+            stream.rank,
+            self._pending_rows(stream, frame) if frame.pending else _NOTHING,
+            now_ns=now_ns,
+            heard_wall_ns=received_wall_ns,
+            step=frame.step + stream.step_base,
+            checkpoint_ns=min(max(frame.checkpoint_mono_ns, 0), now_ns),
+        )
+
+    def _pending_rows(self, stream: Stream, frame: Frame) -> Int64Array:
+        """Return the usable rows of what is in flight, in the columns of ``RankNow.pending``."""
         rows = [one for one in frame.pending if 0 <= one.group < len(stream.group_of_local)]
         table = np.array(
             [(stream.group_of_local[one.group], one.op, one.seq, one.step + stream.step_base,
@@ -244,30 +337,26 @@ class FrameFeed:
             & (table[:, 2:4] >= 0).all(axis=1)
             & (table[:, 6] > 0) & (table[:, 6] < MAX_TIME_NS)
         )  # fmt: skip
-        now_ns = frame.read_mono_ns
-        if now_ns <= 0 and frame.anchor_mono_ns > 0 and frame.sent_wall_ns > 0:
-            now_ns = frame.sent_wall_ns - frame.anchor_wall_ns + frame.anchor_mono_ns
-        if not 0 < now_ns < MAX_TIME_NS:
-            return
-        self._sink.note_pending(
-            stream.rank,
-            table[usable],
-            now_ns=now_ns,
-            heard_wall_ns=received_wall_ns,
-            step=frame.step + stream.step_base,
-            checkpoint_ns=min(max(frame.checkpoint_mono_ns, 0), now_ns),
-        )
+        return table[usable]
 
     def _declare(self, stream: Stream, definition: GroupDef) -> None:
-        if stream.definitions.get(definition.index) == definition:
-            return
-        group = stream.group(definition, self.attempt.world_size)
-        if group is None:
-            stream.lost["bad_group"] += 1
-            return
-        index = self._sink.declare_group(group)
-        stream.set_group(definition, index)
-        self.groups.setdefault(index, GroupInfo(group=group, backend=definition.backend))
+        """Take a definition that the stream does not have."""
+        if definition.index in stream.definitions:
+            self.settle()  # what came before it means another group by that number
+        # All members of a group define it: at a thousand ranks and more that is done once.
+        key = (definition.name, definition.ranks, definition.epoch, definition.mesh_dim,
+               stream.generation)  # fmt: skip
+        known = self._defined.get(key)
+        if known is None or not stream.may_define(definition) or stream.rank not in known[1]:
+            group = stream.group(definition, self.attempt.world_size)
+            if group is None:
+                stream.lost["bad_group"] += 1
+                return
+            known = self._sink.declare_group(group), frozenset(group.ranks)
+            self._defined[key] = known
+            info = GroupInfo(group=group, backend=definition.backend)
+            self.groups.setdefault(known[0], info)
+        stream.set_group(definition, known[0])
 
     def _note_control(self, stream: Stream, frame: Frame) -> None:
         """Say which ranks began to follow a setting later than others."""

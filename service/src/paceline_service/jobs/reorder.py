@@ -39,6 +39,9 @@ class ReorderBuffer(Generic[T]):
         if seq < self._next or seq in self._held:
             self.late += 1
             return []
+        if seq == self._next and not self._held and not self._missing:
+            self._next = seq + 1
+            return [item]
         self._held[seq] = item
         ready = self._drain()
         return ready + self.expire(now_ns)
@@ -63,6 +66,16 @@ class ReorderBuffer(Generic[T]):
         if self._held:
             self._gap_since_ns = now_ns
         return ready
+
+    def wait_again(self, wait_ns: int | None) -> None:
+        """Wait for the present gap anew: nobody could send while nobody listened."""
+        self.wait_ns = wait_ns
+        self._gap_since_ns = None
+
+    @property
+    def held(self) -> int:
+        """How many items wait behind a gap."""
+        return len(self._held)
 
     def _drain(self) -> list[T]:
         ready = []

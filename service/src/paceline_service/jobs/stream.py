@@ -62,11 +62,17 @@ class Stream:
             total["frames_late"] += self.buffer.late
         return total
 
+    @property
+    def has_losses(self) -> bool:
+        """Whether ``dropped`` holds anything."""
+        return bool(self.reported or self.lost or self.buffer.skipped or self.buffer.late)
+
     def note(self, frame: Frame, received_wall_ns: int) -> None:
         """Take what a frame says beside its records."""
         self.node = frame.node or self.node
         self.last_seen_wall_ns = max(self.last_seen_wall_ns, received_wall_ns)
-        self.reported = {name: count for name, count in frame.dropped.items() if count > 0}
+        if frame.dropped or self.reported:
+            self.reported = {name: count for name, count in frame.dropped.items() if count > 0}
         self.clock.anchor(frame.anchor_mono_ns, frame.anchor_wall_ns)
         if frame.ended:
             self.ended = frame.ended
@@ -81,9 +87,14 @@ class Stream:
         self.group_of_local[definition.index] = job_index
         self.definitions[definition.index] = definition
 
+    @staticmethod
+    def may_define(definition: GroupDef) -> bool:
+        """Whether the number and the epoch of a definition are in their ranges."""
+        return 0 <= definition.index < MAX_LOCAL_GROUP and definition.epoch >= 0
+
     def group(self, definition: GroupDef, world_size: int) -> Group | None:
         """Return the group that a definition means, or None where it makes no sense."""
-        if not 0 <= definition.index < MAX_LOCAL_GROUP or definition.epoch < 0:
+        if not self.may_define(definition):
             return None
         try:
             ranks = parse_rank_list(definition.ranks)

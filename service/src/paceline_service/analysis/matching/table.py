@@ -33,6 +33,19 @@ def stack(parts: list[Table]) -> Table:
     return Table(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in TABLE_COLUMNS})
 
 
+def runs_of_ranks(table: Table) -> list[Records]:
+    """Return the rows cut where the rank changes."""
+    if not len(table):
+        return []
+    cuts = (np.flatnonzero(table.rank[1:] != table.rank[:-1]) + 1).tolist()
+    return [
+        Records(
+            rank=int(table.rank[low]), **{name: getattr(table, name)[low:high] for name in COLUMNS}
+        )
+        for low, high in zip([0, *cuts], [*cuts, len(table)], strict=True)
+    ]
+
+
 def as_table(records: Records) -> Table:
     """Return records of one rank as a table."""
     rank = np.full(len(records), records.rank, dtype=np.int64)
