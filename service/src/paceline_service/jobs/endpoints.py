@@ -159,7 +159,7 @@ def jobs_router(
         await guard.require_job(request, "read", job)
         row = await service.resolve(job, attempt)
         gzip = _GZIP.search(accept_encoding.lower()) is not None
-        chunks: AsyncIterator[bytes] = event_log(row.ref, source, decode, gzip=gzip)
+        chunks: AsyncIterator[bytes] = event_log(row.ref, source, gzip=gzip)
         headers = {"Vary": "Accept-Encoding"}
         if gzip:
             headers["Content-Encoding"] = "gzip"
