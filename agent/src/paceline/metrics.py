@@ -116,7 +116,7 @@ INGEST_REFUSED = _define(
 )  # fmt: skip
 ACCESS_REFUSED = _define(
     "paceline_access_refused_total", "counter", "", ("reason",),
-    "Requests answered 401, 403 or 429 because of who sent them.",
+    "Requests and connections refused before their work began, because of who sent them or how.",
 )  # fmt: skip
 INGEST_COMMITS = _define(
     "paceline_ingest_commits_total", "counter", "", (), "Transactions that stored frames."

@@ -6,7 +6,6 @@ import http.client
 import ipaddress
 import json
 import os
-import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, TypedDict
 from urllib.parse import quote, urlencode, urlsplit
 
 from paceline.errors import ConfigError, TransportError
+from paceline.tls import client_context, closed_hint, tls_advice
 
 DEFAULT_URL = "http://127.0.0.1:8750"
 FRAMES_CONTENT_TYPE = "application/vnd.paceline.frames"
@@ -226,7 +226,7 @@ class Client:
         if self._parts.scheme == "https":
             return http.client.HTTPSConnection(
                 host, self._parts.port, timeout=self._timeout_s,
-                context=ssl.create_default_context(),
+                context=client_context(),
             )  # fmt: skip
         return http.client.HTTPConnection(host, self._parts.port, timeout=self._timeout_s)
 
@@ -264,7 +264,9 @@ class Client:
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: Exception) -> TransportError:
-        reason = str(error) or type(error).__name__
+        if advice := tls_advice(error):
+            return TransportError(f"no answer from the collector at {self.url}: {advice}")
+        reason = (str(error) or type(error).__name__) + closed_hint(self.url, error)
         return TransportError(
             f"no answer from the collector at {self.url}: {reason}; is `paceline serve` running?"
         )

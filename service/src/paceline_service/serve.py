@@ -21,8 +21,15 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from paceline.errors import ConfigError, PacelineError
+from paceline_service.access.connections import (
+    ConnectionLimits,
+    connection_class,
+    raise_file_limit,
+    watch,
+)
 from paceline_service.access.local import make_local_token
 from paceline_service.access.service import make_grant
+from paceline_service.access.tls import ServerTls, server_tls
 from paceline_service.app import create_app
 from paceline_service.settings import CollectorSettings
 
@@ -52,7 +59,10 @@ def read_settings(arguments: argparse.Namespace) -> CollectorSettings:
     Raises:
         ConfigError: one of them makes no sense.
     """
-    names = ("host", "port", "database", "state_dir", "ready_file", "log_level")
+    names = (
+        "host", "port", "database", "state_dir", "ready_file", "log_level", "tls_cert", "tls_key",
+        "tls_client_ca",
+    )  # fmt: skip
     given = {name: getattr(arguments, name) for name in (*names, "role", "bus")}
     try:
         return CollectorSettings(**{name: v for name, v in given.items() if v is not None})
@@ -79,6 +89,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--database", metavar="URL", help="database (default: a SQLite file)")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="database and token file")
     parser.add_argument("--ready-file", type=Path, metavar="FILE", help="written when it listens")
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain, PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, PEM")
+    parser.add_argument(
+        "--tls-client-ca", type=Path, metavar="FILE", help="clients need a certificate by one of it"
+    )
     parser.add_argument(
         "--role", choices=("all", "gateway", "analyzer"), help="with --bus: what this one does"
     )
@@ -96,13 +111,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(settings: CollectorSettings) -> int:
+    tls = server_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     listener = _listen(settings)
-    url = _url(listener)
+    url = _url(listener, "http" if tls is None else "https")
     app = create_app(settings)
+    limits = ConnectionLimits(
+        most=raise_file_limit(settings.max_connections),
+        timeout_s=settings.request_timeout_s,
+        refused=app.state.collector.guard.refused,
+    )
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=connection_class(limits),
         ws="none",
         lifespan="on",
         access_log=False,
@@ -111,8 +132,13 @@ def _serve(settings: CollectorSettings) -> int:
         timeout_graceful_shutdown=SHUTDOWN_S,
         timeout_keep_alive=75,
         backlog=2048,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
     )
-    server = _Server(config, app, url, settings.ready_file)
+    config.load()
+    if tls is not None:
+        config.ssl = tls.context
+    server = _Server(config, app, url, settings.ready_file, limits, tls)
 
     def on_signal(number: int, _frame: object) -> None:
         # uvicorn raises the signal again when it has stopped; by then there is nothing to do.
@@ -153,18 +179,27 @@ def _listen(settings: CollectorSettings) -> socket.socket:
     return listener
 
 
-def _url(listener: socket.socket) -> str:
+def _url(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class _Server(uvicorn.Server):
     """Says when it listens, and lets streams end when it is told to stop."""
 
     def __init__(
-        self, config: uvicorn.Config, app: FastAPI, url: str, ready_file: Path | None
+        self,
+        config: uvicorn.Config,
+        app: FastAPI,
+        url: str,
+        ready_file: Path | None,
+        limits: ConnectionLimits,
+        tls: ServerTls | None,
     ) -> None:
         super().__init__(config)
+        self._limits = limits
+        self._tls = tls
+        self._watch: asyncio.Task[None] | None = None
         self._app = app
         self._url = url
         self._ready_file = ready_file
@@ -183,6 +218,12 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if not self.started:
             return
+        self._watch = asyncio.create_task(
+            watch(lambda: self.server_state.connections, self._limits), name="paceline-connections"
+        )
+        if self._tls is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, self._reload_tls, self._tls)
         if self._ready_file is not None:
             write_ready_file(self._ready_file, self._url)
         token = collector.token_file
@@ -190,9 +231,20 @@ class _Server(uvicorn.Server):
         if token is not None:
             print(f"paceline serve: {self._url} (token in {token})", file=sys.stderr, flush=True)
 
+    @staticmethod
+    def _reload_tls(tls: ServerTls) -> None:
+        try:
+            tls.reload()
+        except PacelineError as error:
+            _log.error("TLS files were not reloaded; the old ones stay", error=str(error))
+        else:
+            _log.info("TLS files reloaded")
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Streams of events would keep their connections open for ever otherwise.
         self._app.state.collector.board.close()
+        if self._watch is not None:
+            self._watch.cancel()
         await super().shutdown(sockets)
 
 

@@ -6,6 +6,8 @@ import http.client
 import urllib.parse
 
 from paceline.doctor.check import FAIL, OK, Check
+from paceline.errors import ConfigError
+from paceline.tls import client_context, tls_advice
 
 TIMEOUT_S = 3.0
 
@@ -22,9 +24,12 @@ def collector(url: str, token: str) -> list[Check]:
         ]
     try:
         health, _ = _ask(url, "GET", "/healthz", "")
+    except ConfigError as error:
+        return [Check(name="collector", status=FAIL, found=str(error), remedy="correct that file")]
     except (OSError, http.client.HTTPException, ValueError) as error:
         remedy = "start it with `paceline serve`, or correct PACELINE_URL; jobs spool meanwhile"
         found = f"{url} does not answer: {error}"
+        remedy = tls_advice(error) or remedy
         return [Check(name="collector", status=FAIL, found=found, remedy=remedy)]
     if health != 200:
         found = f"{url}/healthz answers {health}"
@@ -51,8 +56,13 @@ def _ask(url: str, method: str, path: str, token: str) -> tuple[int, bytes]:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{url!r} is no http or https URL")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=TIMEOUT_S, context=client_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         body = b"" if method == "POST" else None

@@ -12,6 +12,7 @@ from enum import Enum
 from urllib.parse import urlsplit
 
 from paceline.errors import ConfigError
+from paceline.tls import client_context, closed_hint, tls_advice
 from paceline.wire.settings import LaunchSettings, read_settings
 
 CONTENT_TYPE = "application/vnd.paceline.frames"
@@ -60,7 +61,7 @@ class Collector:
         token: returns the bearer token, each time it is needed.
 
     Raises:
-        ConfigError: ``url`` is no http or https URL.
+        ConfigError: ``url`` is no http or https URL, or a file for TLS cannot be used.
     """
 
     def __init__(self, url: str, token: Callable[[], str]) -> None:
@@ -79,7 +80,9 @@ class Collector:
         self._path = parts.path.rstrip("/") + "/v1/frames"
         self._connection: http.client.HTTPConnection
         if parts.scheme == "https":
-            self._connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
+            self._connection = http.client.HTTPSConnection(
+                host, port, timeout=TIMEOUT_S, context=client_context()
+            )
         else:
             self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
         self.name = f"{parts.scheme}://{parts.netloc}"
@@ -107,14 +110,17 @@ class Collector:
             content = response.read(MAX_ANSWER_BYTES)
             if not response.isclosed():
                 self._connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            if advice := tls_advice(error):
+                return Answer(outcome=Outcome.MISCONFIGURED, text=advice)
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            reason += closed_hint(self.name, error)
+            return Answer(outcome=Outcome.LATER, text=reason)
         except ValueError:  # its text would show the token
             self._connection.close()
             text = "the token holds a character that no HTTP header can carry"
             return Answer(outcome=Outcome.MISCONFIGURED, text=text)
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return Answer(outcome=Outcome.LATER, text=reason)
         return _read_answer(response.status, response.getheader("Retry-After"), content)
 
 

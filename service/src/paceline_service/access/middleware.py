@@ -19,7 +19,10 @@ SECURITY_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
 )  # fmt: skip
+STAY_WITH_TLS = (b"strict-transport-security", b"max-age=31536000")
 
 
 class HostCheckMiddleware:
@@ -56,9 +59,13 @@ class SecurityHeadersMiddleware:
             await self._app(scope, receive, send)
             return
 
+        added = SECURITY_HEADERS
+        if scope.get("scheme") == "https":
+            added = (*added, STAY_WITH_TLS)
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+                message["headers"] = [*message.get("headers", ()), *added]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

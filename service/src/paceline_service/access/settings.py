@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
@@ -16,6 +18,23 @@ class AccessSettings(BaseSettings):
     )
     rate_bytes_per_s: float = Field(
         256 * _MIB, gt=0, description="Most bytes of bodies per second of one token."
+    )
+    max_connections: int = Field(
+        16_384, ge=1, description="Most connections at once; beyond it they are closed with 503."
+    )
+    request_timeout_s: float = Field(
+        30.0, gt=0, description="Headers may take so long, and a body may stand still for so long."
+    )
+    tls_cert: Path | None = Field(
+        None, description="PEM file of the certificate, with those between it and the root."
+    )
+    tls_key: Path | None = Field(None, description="PEM file of its key, without a passphrase.")
+    tls_client_ca: Path | None = Field(
+        None, description="PEM file of the authorities that clients must be certified by."
+    )
+    trusted_proxies: list[str] = Field(
+        default_factory=list,
+        description="Addresses or networks whose X-Forwarded-For and -Proto are believed.",
     )
     audit_retention_days: float = Field(
         400, gt=0, description="Entries of the audit log are deleted after so many days."
