@@ -21,11 +21,12 @@ from paceline_service.control.service import ControlService
 from paceline_service.incidents.offences import Place
 from paceline_service.incidents.service import sync_incidents
 from paceline_service.incidents.silences import SilenceBook
-from paceline_service.ingest.columns import decode_records
 from paceline_service.ingest.commit import GroupCommit
 from paceline_service.ingest.endpoints import FrameSink
+from paceline_service.jobs import checkpoint_store
 from paceline_service.jobs import repository as jobs_repository
 from paceline_service.jobs.board import Board
+from paceline_service.jobs.checkpoint import Stored
 from paceline_service.jobs.engine import Engine, FrameSource, Missing
 from paceline_service.jobs.persist import Persister
 from paceline_service.jobs.service import JobService
@@ -83,7 +84,11 @@ class Collector:
             async with database.read() as connection:
                 return await jobs_repository.missing_frames(connection, attempt)
 
-        source = FrameSource(page=page, missing=missing)
+        async def checkpoint(attempt: AttemptRef) -> Stored | None:
+            async with database.read() as connection:
+                return await checkpoint_store.read(connection, attempt.id)
+
+        source = FrameSource(page=page, missing=missing, checkpoint=checkpoint)
 
         def publish(update: Update) -> None:
             board.post(update)
@@ -96,7 +101,7 @@ class Collector:
         def make_analysis(world_size: int) -> JobAnalysis:
             return JobAnalysis(world_size, options)
 
-        engine = Engine(settings, source, decode_records, publish, board.forget, make_analysis)
+        engine = Engine(settings, source, publish, board.forget, make_analysis)
         control = ControlService(database, slack_s=BUS_SLACK_S if bus is not None else 0.0)
 
         def committed(frames: list[CommittedFrame]) -> None:

@@ -15,8 +15,6 @@ from paceline_service.jobs.checkpoint_codec import CheckpointError, fingerprint,
 from paceline_service.jobs.live import LiveAttempt
 from paceline_service.jobs.snapshot import Captured
 
-CHECKPOINT_S = 60.0
-"""How often a running attempt is written down: what a restart has to replay."""
 MAX_SHARE = 0.02
 """Share of the thread's time that writing down may take: large attempts are written less often."""
 MAX_HELD_FRAMES = 8192
@@ -62,7 +60,8 @@ class _Plan:
 class Checkpointer:
     """Decides which attempt is written down now; only the engine's thread uses it."""
 
-    interval_s: float = CHECKPOINT_S
+    interval_s: float
+    """How often a running attempt is written down: what a restart has to replay."""
     stats: CheckpointStats = field(default_factory=CheckpointStats)
     _plans: dict[int, _Plan] = field(default_factory=dict)
 
@@ -96,10 +95,8 @@ class Checkpointer:
             made_wall_ns=time.time_ns(),
         )  # fmt: skip
 
-    def restore(self, live: LiveAttempt, stored: Stored | None) -> bool:
+    def restore(self, live: LiveAttempt, stored: Stored) -> bool:
         """Take up a fresh ``live`` where ``stored`` left off; return whether that could be."""
-        if stored is None:
-            return False
         began_s = time.monotonic()
         try:
             if stored.fingerprint != fingerprint():

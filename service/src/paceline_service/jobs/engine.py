@@ -11,13 +11,13 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import structlog
 
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.jobs.feed import DecodeRecords
+from paceline_service.jobs.checkpoint import Checkpointer, Stored
 from paceline_service.jobs.live import LiveAttempt, MakeAnalysis
 from paceline_service.jobs.snapshot import Update
 from paceline_service.settings import CollectorSettings
@@ -39,11 +39,13 @@ class FrameSource:
     """How the thread reads stored frames; the coroutines run on the event loop.
 
     ``page(attempt, after_id)`` returns the next frames in the order of commits, ``[]`` at the end;
-    ``missing(attempt)`` the numbers that the store does not hold, per incarnation.
+    ``missing(attempt)`` the numbers that the store does not hold, per incarnation;
+    ``checkpoint(attempt)`` where a replay may begin, if anything was kept.
     """
 
     page: Callable[[AttemptRef, int], Awaitable[list[CommittedFrame]]]
     missing: Callable[[AttemptRef], Awaitable[Missing]]
+    checkpoint: Callable[[AttemptRef], Awaitable[Stored | None]] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +80,6 @@ class Engine:
     Args:
         settings: limits and times.
         source: reads stored frames back.
-        decode: makes records of a frame.
         publish: called on the event loop with every update.
         forget: called on the event loop when an attempt (its id) leaves memory.
         make_analysis: a fresh analysis for a world size.
@@ -88,17 +89,16 @@ class Engine:
         self,
         settings: CollectorSettings,
         source: FrameSource,
-        decode: DecodeRecords,
         publish: Callable[[Update], None],
         forget: Callable[[int], None],
         make_analysis: MakeAnalysis = JobAnalysis,
     ) -> None:
         self.stats = EngineStats()
+        self.checkpoints = Checkpointer(settings.checkpoint_s)
         self.backlog_bytes = 0
         self.rebuilding = 0
         self._settings = settings
         self._source = source
-        self._decode = decode
         self._publish = publish
         self._forget = forget
         self._make_analysis = make_analysis
@@ -181,7 +181,7 @@ class Engine:
                     self._feed(item)
             began_s = time.monotonic()
             if stopping or began_s >= next_tick_s:
-                self._tick()
+                self._tick(stopping=stopping)
                 took_s = time.monotonic() - began_s
                 self.stats.tick_seconds += took_s
                 next_tick_s = began_s + max(TICK_S, took_s / MAX_TICK_SHARE)
@@ -224,7 +224,6 @@ class Engine:
         live = LiveAttempt(
             attempt,
             self._make_analysis(attempt.world_size),
-            self._decode,
             reorder_wait_ns=int(self._settings.reorder_wait_s * 1e9),
             recent_bytes=self._settings.recent_rows_bytes,
             missing=missing,
@@ -235,14 +234,41 @@ class Engine:
 
     def _rebuild(self, attempt: AttemptRef) -> LiveAttempt:
         self.stats.rebuilds += 1
-        live = self._new(attempt, self._on_loop(self._source.missing(attempt)))
-        while page := self._on_loop(self._source.page(attempt, live.applied_id)):
+        live = self._taken_up(attempt)
+        if live is not None:
+            try:
+                return self._replay(live)
+            except _SourceFailedError:
+                raise
+            except Exception as error:
+                self.checkpoints.stats.refused += 1
+                _log.error("a checkpoint leads nowhere; all stored frames are analysed again",
+                           job=attempt.job, attempt=attempt.ordinal, exc_info=error)  # fmt: skip
+        self.checkpoints.soon(attempt.id)
+        return self._replay(self._new(attempt, self._on_loop(self._source.missing(attempt))))
+
+    def _replay(self, live: LiveAttempt) -> LiveAttempt:
+        """Push the stored frames that ``live`` does not have."""
+        while page := self._on_loop(self._source.page(live.attempt, live.applied_id)):
             now_s, now_ns = time.monotonic(), time.time_ns()
             for committed in page:
                 age_s = max(now_ns - committed.received_wall_ns, 0) / 1e9
                 live.push(committed, now_s - age_s)
             live.advance()
         live.replayed()
+        return live
+
+    def _taken_up(self, attempt: AttemptRef) -> LiveAttempt | None:
+        """Return an attempt as its checkpoint has it, or None where that cannot be."""
+        if self._source.checkpoint is None:
+            return None
+        stored = self._on_loop(self._source.checkpoint(attempt))
+        if stored is None:
+            return None
+        live = self._new(attempt, None)
+        if not self.checkpoints.restore(live, stored):
+            return None
+        live.heard(time.monotonic(), time.time_ns())
         return live
 
     def _load(self, request: _Load) -> None:
@@ -260,10 +286,10 @@ class Engine:
         finally:
             request.done()
 
-    def _tick(self) -> None:
+    def _tick(self, *, stopping: bool) -> None:
         for live in list(self._attempts.values()):
             try:
-                self._tick_one(live)
+                self._tick_one(live, stopping=stopping)
             except Exception as error:
                 self._fail(live.attempt, live, error)
         self._evict()
@@ -271,10 +297,13 @@ class Engine:
         self.stats.loaded = len(self._attempts)
         self.stats.last_tick_mono_s = time.monotonic()
 
-    def _tick_one(self, live: LiveAttempt) -> None:
+    def _tick_one(self, live: LiveAttempt, *, stopping: bool = False) -> None:
         if live.failure:
             return
         update = live.tick(time.monotonic(), time.time_ns())
+        checkpoint = self.checkpoints.capture(live, stopping=stopping)
+        if checkpoint is not None:
+            update = replace(update, checkpoint=checkpoint) if update else live.again(checkpoint)
         if update is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._publish, update)
 
@@ -285,6 +314,7 @@ class Engine:
 
     def _let_go(self, attempt_id: int) -> None:
         del self._attempts[attempt_id]
+        self.checkpoints.forget(attempt_id)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._forget, attempt_id)
 
@@ -298,9 +328,7 @@ class Engine:
                 idle.append(live)
         idle.sort(key=lambda live: max(live.last_frame_mono_s, live.used_mono_s))
         for live in idle[: max(len(idle) - self._settings.rebuilt_attempts, 0)]:
-            del self._attempts[live.attempt.id]
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._forget, live.attempt.id)
+            self._let_go(live.attempt.id)
 
     def _fail(self, attempt: AttemptRef, live: LiveAttempt | None, error: Exception) -> None:
         self.stats.failures += 1

@@ -15,12 +15,14 @@ from paceline.ranks import format_ranks
 from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.export.words import headline
-from paceline_service.jobs.feed import DecodeRecords, FrameFeed
+from paceline_service.jobs.checkpoint_codec import CheckpointError, dump, load
+from paceline_service.jobs.feed import FrameFeed
 from paceline_service.jobs.snapshot import (
     ENDED,
     RUNNING,
     RUNNING_WINDOW_S,
     SILENT,
+    Captured,
     Json,
     Snapshot,
     StepTotals,
@@ -37,6 +39,11 @@ STEP_BUCKETS_S = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 120.0,
 )  # fmt: skip
 _BUCKETS_NS = [int(bound * 1e9) for bound in STEP_BUCKETS_S]
+_WRITTEN = (
+    "applied_id", "last_seen_wall_ns", "_analysis", "_feed", "_last_step", "_last_start_wall_ns",
+    "_buckets", "_count", "_sum_ns",
+)  # fmt: skip
+"""What a checkpoint holds. Recent steps and the published report are in the store."""
 
 
 class LiveAttempt:
@@ -45,7 +52,6 @@ class LiveAttempt:
     Args:
         attempt: which one.
         analysis: a fresh analysis for its world size.
-        decode: makes records of a frame.
         reorder_wait_ns: how long a missing frame is waited for.
         recent_bytes: memory for the recent steps.
         missing: for a replay, see ``FrameFeed``.
@@ -55,7 +61,6 @@ class LiveAttempt:
         self,
         attempt: AttemptRef,
         analysis: JobAnalysis,
-        decode: DecodeRecords,
         *,
         reorder_wait_ns: int,
         recent_bytes: int,
@@ -71,8 +76,9 @@ class LiveAttempt:
         row_bytes = max(attempt.world_size * 64, 1)
         self.recent = RecentSteps(max(min(MAX_RECENT_STEPS, recent_bytes // row_bytes), 16))
         self._analysis = analysis
+        self._reorder_wait_ns = reorder_wait_ns
         self._feed = FrameFeed(
-            attempt, analysis, decode, wait_ns=reorder_wait_ns, missing=missing,
+            attempt, analysis, wait_ns=reorder_wait_ns, missing=missing,
             on_telemetry=analysis.add_telemetry,
         )  # fmt: skip
         self._dirty = True
@@ -98,6 +104,51 @@ class LiveAttempt:
         """The store has been read to its end."""
         self._feed.replayed()
 
+    @property
+    def held_frames(self) -> int:
+        """How many frames wait behind gaps."""
+        return self._feed.held_frames
+
+    def dump(self) -> bytes:
+        """Return what ``restore`` goes on from; ``tick`` was called before.
+
+        Raises:
+            CheckpointError: something in it cannot be written down.
+        """
+        assert not self._new_steps, "steps are published before they are left behind"
+        return dump({"attempt": self.attempt} | {name: getattr(self, name) for name in _WRITTEN})
+
+    def restore(self, raw: bytes, frame_id: int) -> None:
+        """Go on where ``dump`` was called; this attempt is a fresh one.
+
+        Raises:
+            CheckpointError: it is damaged, of another attempt, or made with other settings.
+        """
+        state = load(raw)
+        if not isinstance(state, dict) or set(state) != {"attempt", *_WRITTEN}:
+            raise CheckpointError("it does not hold what a checkpoint holds")
+        analysis, feed = state["_analysis"], state["_feed"]
+        if not isinstance(analysis, JobAnalysis) or not isinstance(feed, FrameFeed):
+            raise CheckpointError("it does not hold an analysis and its feed")
+        if state["attempt"] != self.attempt or feed.sink is not analysis:
+            raise CheckpointError(f"it is of another attempt: {state['attempt']}")
+        if state["applied_id"] != frame_id:
+            raise CheckpointError(f"it ends at frame {state['applied_id']}, not {frame_id}")
+        if analysis.options != self._analysis.options:
+            raise CheckpointError("it was made with other settings of the analysis")
+        feed.attach(
+            self.attempt, wait_ns=self._reorder_wait_ns,
+            on_telemetry=analysis.add_telemetry,
+        )  # fmt: skip
+        for name in _WRITTEN:
+            setattr(self, name, state[name])
+        self._dirty = True
+
+    def heard(self, now_mono_s: float, now_wall_ns: int) -> None:
+        """Say when it is, where the newest frame was taken by an earlier process."""
+        age_s = max(now_wall_ns - self.last_seen_wall_ns, 0) / 1e9
+        self.last_frame_mono_s = max(self.last_frame_mono_s, now_mono_s - age_s)
+
     def state(self, now_mono_s: float) -> str:
         """Return running, silent or ended."""
         if self.finished:
@@ -107,12 +158,14 @@ class LiveAttempt:
 
     def advance(self) -> None:
         """Analyse what has become complete."""
+        self._feed.settle()
         self._keep(self._analysis.advance())
 
     def tick(self, now_mono_s: float, now_wall_ns: int) -> Update | None:
         """Analyse, and return what there is to publish, if anything."""
         if self._feed.expire(now_wall_ns):
             self._dirty = True
+        self._feed.settle()
         if not self.finished and self._is_over(now_mono_s):
             self._keep(self._analysis.finish())
             self.finished = True
@@ -124,6 +177,12 @@ class LiveAttempt:
             self.advance()
         self._dirty = False
         return self._publish(state)
+
+    def again(self, checkpoint: Captured) -> Update | None:
+        """Return what was published last, with a checkpoint."""
+        if self._published is None:
+            return None
+        return Update(snapshot=self._published, steps=(), changed=False, checkpoint=checkpoint)
 
     def publish_failure(self, now_mono_s: float) -> Update:
         """Return an update whose report says that the analysis failed."""
