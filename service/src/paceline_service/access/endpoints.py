@@ -17,7 +17,9 @@ from paceline_service.access.guard import Guard
 from paceline_service.access.repository import list_tokens
 from paceline_service.access.schemas import AuditList, MadeToken, NewToken, TokenList, TokenView
 from paceline_service.access.tokens import Grant
+from paceline_service.answers import ApiRoute
 from paceline_service.errors import (
+    CHANGE_PROBLEMS,
     READ_PROBLEMS,
     PermissionDeniedError,
     StoreUnavailableError,
@@ -31,7 +33,12 @@ _ID = Annotated[int, Path(ge=1, le=2**63 - 1, description="Of the token, as list
 
 def tokens_router(database: Database, guard: Guard) -> APIRouter:
     """Return the routes of tokens."""
-    router = APIRouter(prefix="/v1/tokens", tags=["access"], responses=READ_PROBLEMS)
+    router = APIRouter(
+        prefix="/v1/tokens",
+        tags=["access"],
+        responses=READ_PROBLEMS | CHANGE_PROBLEMS,
+        route_class=ApiRoute,
+    )
 
     @router.get("", response_model=TokenList)
     async def show_tokens(
@@ -80,7 +87,9 @@ def tokens_router(database: Database, guard: Guard) -> APIRouter:
 
 def audit_router(database: Database, guard: Guard) -> APIRouter:
     """Return the route of the audit log."""
-    router = APIRouter(prefix="/v1/audit", tags=["access"], responses=READ_PROBLEMS)
+    router = APIRouter(
+        prefix="/v1/audit", tags=["access"], responses=READ_PROBLEMS, route_class=ApiRoute
+    )
 
     @router.get("", response_model=AuditList)
     async def show_audit(

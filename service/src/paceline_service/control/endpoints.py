@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Request
 from sqlalchemy.exc import SQLAlchemyError
 
 from paceline.errors import InputError
 from paceline_service.access.audit import actor_of
 from paceline_service.access.guard import Guard
+from paceline_service.answers import ApiRoute
 from paceline_service.control.schemas import JobSettingsView, SettingsChange
 from paceline_service.control.service import ControlService
 from paceline_service.control.view import settings_view
-from paceline_service.errors import READ_PROBLEMS, StoreUnavailableError
+from paceline_service.errors import CHANGE_PROBLEMS, READ_PROBLEMS, StoreUnavailableError
+from paceline_service.parameters import Attempt, JobName
 from paceline_service.store.frames import AttemptRef
 
 ResolveAttempt = Callable[[str, int | None], Awaitable[AttemptRef]]
-JobName = Annotated[str, Path(description="Job name.")]
 
 
 def control_router(control: ControlService, guard: Guard, resolve: ResolveAttempt) -> APIRouter:
     """Return the routes of settings."""
-    router = APIRouter(prefix="/v1/jobs", tags=["settings"], responses=READ_PROBLEMS)
+    router = APIRouter(
+        prefix="/v1/jobs", tags=["settings"], responses=READ_PROBLEMS, route_class=ApiRoute
+    )
 
     async def shown(attempt: AttemptRef) -> JobSettingsView:
         pace = control.pace(attempt.id)
@@ -38,13 +40,13 @@ def control_router(control: ControlService, guard: Guard, resolve: ResolveAttemp
     async def show_settings(
         request: Request,
         job: JobName,
-        attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+        attempt: Attempt = None,
     ) -> JobSettingsView:
         """Show what is recorded of a job, since which step, and which ranks follow."""
         await guard.require_job(request, "read", job)
         return await shown(await resolve(job, attempt))
 
-    @router.put("/{job}/settings")
+    @router.put("/{job}/settings", responses=CHANGE_PROBLEMS)
     async def change_settings(
         request: Request, job: JobName, change: SettingsChange
     ) -> JobSettingsView:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
-import msgspec
-from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from paceline.errors import InputError
 from paceline.ranks import parse_ranks
 from paceline_service.access.guard import Guard
+from paceline_service.answers import JSON_MEDIA_TYPE, ApiRoute, accepts_gzip, answer
 from paceline_service.errors import READ_PROBLEMS
 from paceline_service.jobs import schemas
 from paceline_service.jobs.engine import FrameSource
@@ -20,8 +20,8 @@ from paceline_service.jobs.event_log import MEDIA_TYPE as EVENT_LOG_MEDIA_TYPE
 from paceline_service.jobs.event_log import event_log
 from paceline_service.jobs.events import job_events
 from paceline_service.jobs.feed import DecodeRecords
-from paceline_service.jobs.service import DEFAULT_STEPS, MAX_STEPS, JobService
-from paceline_service.jobs.steps import columns
+from paceline_service.jobs.pages import Verdict, ranks_page, steps_page
+from paceline_service.jobs.service import DEFAULT_STEPS, MAX_STEPS, ChosenJobs, JobService
 from paceline_service.jobs.timeline import (
     DEFAULT_STEPS as TIMELINE_STEPS,
 )
@@ -30,11 +30,9 @@ from paceline_service.jobs.timeline import (
 )
 from paceline_service.jobs.timeline import Asked, Timelines, unpacked
 from paceline_service.jobs.what_if import what_if
+from paceline_service.paging import MAX_LIMIT, Cursor, link_next, pack_cursor, unpack_cursor
+from paceline_service.parameters import Attempt, JobName, SinceWallNs
 
-JobName = Annotated[str, Path(description="Job name.")]
-Attempt = Annotated[
-    int | None, Query(ge=1, le=2**31 - 1, description="Attempt, from 1; default: the latest.")
-]
 Ranks = Annotated[
     str | None, Query(max_length=65536, description="Rank list, for example 0,5-7; default: all.")
 ]
@@ -43,52 +41,67 @@ Without = Annotated[
     Query(description="`rank:3`, `rank:0-3` or `node:NAME`; may be given several times."),
 ]
 MAX_STEP = 2**62
-JSON_MEDIA_TYPE = "application/json"
-_GZIP = re.compile(r"(^|,)\s*(gzip|\*)\s*(;\s*q\s*=\s*(1|0\.\d*[1-9]\d*)[0.]*)?\s*(,|$)")
-
-
-class JsonResponse(Response):
-    """JSON by msgspec: large answers in a tenth of the time."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        """Return ``content`` as JSON."""
-        return content if isinstance(content, bytes) else msgspec.json.encode(content)
+MAX_RANK_ROWS = 65_536
+DEFAULT_RANK_ROWS = 16_384
 
 
 def jobs_router(
     service: JobService, guard: Guard, source: FrameSource, decode: DecodeRecords
 ) -> APIRouter:
     """Return the routes of jobs."""
-    router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=READ_PROBLEMS)
+    router = APIRouter(
+        prefix="/v1/jobs", tags=["jobs"], responses=READ_PROBLEMS, route_class=ApiRoute
+    )
     timelines = Timelines(service, source, decode)
 
     @router.get("", response_model=schemas.JobList)
-    async def list_jobs(request: Request) -> Response:
+    async def list_jobs(
+        request: Request,
+        state: Annotated[Literal["running", "silent", "ended"] | None, Query()] = None,
+        verdict: Annotated[Verdict | None, Query(description="Of the report.")] = None,
+        prefix: Annotated[str, Query(pattern=r"^[A-Za-z0-9._-]{0,128}$")] = "",
+        since: SinceWallNs = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = MAX_LIMIT,
+        cursor: Cursor = None,
+    ) -> Response:
         """List the jobs: the latest attempt of each, the newest first."""
         grant = await guard.require(request, "read")
-        return JsonResponse({"jobs": await service.list_jobs(grant)})
+        chosen = ChosenJobs(state=state, verdict=verdict, prefix=prefix, since_wall_ns=since)
+        before = unpack_cursor(cursor, tuple[int, int])
+        rows, last = await service.list_jobs(grant, chosen, limit=limit, before=before)
+        following = pack_cursor(*last) if last is not None else None
+        content = {"jobs": rows, "next": following}
+        return answer(request, content, headers=link_next(request, following))
 
     @router.get("/{job}", response_model=schemas.JobDetail)
     async def job_detail(request: Request, job: JobName, attempt: Attempt = None) -> Response:
-        """Return one attempt of a job, its process groups and nodes, and all its attempts."""
+        """Return one attempt of a job, its process groups and nodes, and its newest attempts."""
         await guard.require_job(request, "read", job)
-        return JsonResponse(await service.detail(job, attempt))
+        return answer(request, await service.detail(job, attempt))
 
     @router.get("/{job}/ranks", response_model=schemas.RankList)
-    async def job_ranks(request: Request, job: JobName, attempt: Attempt = None) -> Response:
+    async def job_ranks(
+        request: Request,
+        job: JobName,
+        attempt: Attempt = None,
+        ranks: Ranks = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_RANK_ROWS)] = DEFAULT_RANK_ROWS,
+        cursor: Cursor = None,
+    ) -> Response:
         """Return the totals and the state of every rank."""
         await guard.require_job(request, "read", job)
-        snapshot = await service.snapshot(await service.resolve(job, attempt))
-        return JsonResponse({"ranks": snapshot.ranks})
+        row = await service.resolve(job, attempt)
+        chosen = _ranks(ranks, row.ref.world_size)
+        snapshot = await service.snapshot(row)
+        content = ranks_page(snapshot.ranks, chosen, limit, cursor)
+        return answer(request, content, headers=link_next(request, content["next"]))
 
     @router.get("/{job}/report", response_model=schemas.Report)
     async def job_report(request: Request, job: JobName, attempt: Attempt = None) -> Response:
         """Return the answer about one attempt: `paceline.report/1`."""
         await guard.require_job(request, "read", job)
         snapshot = await service.snapshot(await service.resolve(job, attempt))
-        return JsonResponse(snapshot.report_json)
+        return answer(request, snapshot.report_json)
 
     @router.get("/{job}/what-if", response_model=schemas.WhatIf)
     async def job_what_if(
@@ -97,7 +110,7 @@ def jobs_router(
         """Return what the job would have gained without some ranks or nodes."""
         await guard.require_job(request, "read", job)
         snapshot = await service.snapshot(await service.resolve(job, attempt))
-        return JsonResponse(what_if(snapshot, without or []))
+        return answer(request, what_if(snapshot, without or []))
 
     @router.get("/{job}/steps", response_model=schemas.Steps)
     async def job_steps(
@@ -109,14 +122,16 @@ def jobs_router(
         ranks: Ranks = None,
         limit: Annotated[int, Query(ge=1, le=MAX_STEPS)] = DEFAULT_STEPS,
         phases: Annotated[bool, Query(description="With the self time per phase.")] = False,
+        cursor: Cursor = None,
     ) -> Response:
         """Return steps as columns: the earliest `limit` from `from`, without it the newest."""
         await guard.require_job(request, "read", job)
         row = await service.resolve(job, attempt)
-        chosen = _ranks(ranks, row.ref.world_size)
-        steps = await service.steps(row, first, last, limit)
-        shown = chosen if chosen is not None else range(row.ref.world_size)
-        return JsonResponse(columns(job, row.ref.ordinal, steps, shown, phases=phases))
+        shown = _ranks(ranks, row.ref.world_size) or range(row.ref.world_size)
+        content = await steps_page(
+            service, row, first, last, shown, limit=limit, cursor=cursor, phases=phases
+        )
+        return answer(request, content, headers=link_next(request, content["next"]))
 
     @router.get(
         "/{job}/events",
@@ -158,7 +173,7 @@ def jobs_router(
         """Export the stored frames of an attempt as an event log, `paceline.events/1`."""
         await guard.require_job(request, "read", job)
         row = await service.resolve(job, attempt)
-        gzip = _GZIP.search(accept_encoding.lower()) is not None
+        gzip = accepts_gzip(accept_encoding)
         chunks: AsyncIterator[bytes] = event_log(row.ref, source, gzip=gzip)
         headers = {"Vary": "Accept-Encoding"}
         if gzip:
@@ -188,7 +203,7 @@ def jobs_router(
             "Vary": "Accept-Encoding",
             "Content-Disposition": f'attachment; filename="{job}.trace.json"',
         }
-        if _GZIP.search(accept_encoding.lower()) is None:
+        if not accepts_gzip(accept_encoding):
             return StreamingResponse(unpacked(packed), headers=headers, media_type=JSON_MEDIA_TYPE)
         headers["Content-Encoding"] = "gzip"
         return Response(packed, headers=headers, media_type=JSON_MEDIA_TYPE)

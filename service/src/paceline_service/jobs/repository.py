@@ -36,8 +36,21 @@ class AttemptRow:
     report_frame_id: int
 
 
-async def latest_attempts(connection: AsyncConnection) -> list[AttemptRow]:
-    """Return the latest attempt of every job, the newest first."""
+async def latest_attempts(
+    connection: AsyncConnection,
+    *,
+    limit: int = MAX_JOBS,
+    before: tuple[int, int] | None = None,
+    since_wall_ns: int | None = None,
+) -> list[AttemptRow]:
+    """Return the latest attempt of every job, the newest first.
+
+    Args:
+        connection: to read with.
+        limit: how many at most.
+        before: the time and the id of the row behind which to begin.
+        since_wall_ns: heard of since then.
+    """
     latest = (
         select(JobAttempt.job_id, func.max(JobAttempt.ordinal).label("ordinal"))
         .group_by(JobAttempt.job_id)
@@ -50,14 +63,22 @@ async def latest_attempts(connection: AsyncConnection) -> list[AttemptRow]:
             (latest.c.job_id == JobAttempt.job_id) & (latest.c.ordinal == JobAttempt.ordinal),
         )
         .order_by(JobAttempt.first_seen_wall_ns.desc(), JobAttempt.id.desc())
-        .limit(MAX_JOBS)
+        .limit(limit)
     )
+    if before is not None:
+        wall_ns, attempt_id = before
+        first_seen = JobAttempt.first_seen_wall_ns
+        query = query.where(
+            (first_seen < wall_ns) | ((first_seen == wall_ns) & (JobAttempt.id < attempt_id))
+        )
+    if since_wall_ns is not None:
+        query = query.where(JobAttempt.last_seen_wall_ns >= since_wall_ns)
     return [_attempt_row(row) for row in (await connection.execute(query)).all()]
 
 
 async def attempts_of(connection: AsyncConnection, job: str) -> list[AttemptRow]:
-    """Return all attempts of a job, the newest first; none where it is unknown."""
-    query = _attempts().where(Job.name == job).order_by(JobAttempt.ordinal.desc())
+    """Return the newest attempts of a job, the newest first; none where it is unknown."""
+    query = _attempts().where(Job.name == job).order_by(JobAttempt.ordinal.desc()).limit(MAX_JOBS)
     return [_attempt_row(row) for row in (await connection.execute(query)).all()]
 
 

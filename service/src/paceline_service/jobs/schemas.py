@@ -28,9 +28,10 @@ class JobRow(BaseModel):
 
 
 class JobList(BaseModel):
-    """All jobs, the newest first."""
+    """Jobs, the newest first."""
 
     jobs: list[JobRow]
+    next: str | None = Field(description="`cursor` of the next page; null: there is none.")
 
 
 class AttemptRow(BaseModel):
@@ -92,9 +93,10 @@ class RankRow(BaseModel):
 
 
 class RankList(BaseModel):
-    """The ranks that were seen."""
+    """The ranks that were seen, in their order."""
 
     ranks: list[RankRow]
+    next: str | None = Field(description="`cursor` of the next page; null: there is none.")
 
 
 class Report(BaseModel):
@@ -158,6 +160,10 @@ class Steps(BaseModel):
     wait_ns: list[list[int | None]]
     comm_ns: list[list[int | None]]
     phase_self_ns: list[list[list[int | None]]] | None = None
+    next: str | None = Field(
+        None, description="`cursor` of the next page: later steps where `from` was given, else "
+        "earlier ones; null: there is none."
+    )  # fmt: skip
 
 
 class TraceEvent(BaseModel):

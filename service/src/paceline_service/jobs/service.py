@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paceline_service.access.tokens import Grant
@@ -26,6 +27,26 @@ from paceline_service.store.drops import read_drops
 Json = dict[str, Any]
 DEFAULT_STEPS = 200
 MAX_STEPS = 5000
+MAX_SCANNED = 20_000
+"""Jobs that one request looks through for those that were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenJobs:
+    """Which jobs are asked for; None: any."""
+
+    state: str | None = None
+    verdict: str | None = None
+    prefix: str = ""
+    since_wall_ns: int | None = None
+
+    def includes(self, row: Json) -> bool:
+        """Whether the row of a job is one of them."""
+        return (
+            row["job"].startswith(self.prefix)
+            and self.state in (None, row["state"])
+            and self.verdict in (None, row["verdict"])
+        )
 
 
 class StatesOfOthers(Protocol):
@@ -64,11 +85,37 @@ class JobService:
         self.board = board
         self._engine = engine
 
-    async def list_jobs(self, grant: Grant) -> list[Json]:
-        """Return a row per job that ``grant`` covers, the newest first."""
+    async def list_jobs(
+        self,
+        grant: Grant,
+        chosen: ChosenJobs,
+        *,
+        limit: int,
+        before: tuple[int, int] | None = None,
+    ) -> tuple[list[Json], tuple[int, int] | None]:
+        """Return a row per job that ``grant`` covers, the newest first.
+
+        Returns:
+            The rows, at most ``limit``, and behind which row there may be more.
+        """
+        found: list[Json] = []
+        scanned, more = 0, True
         async with self.database.read() as connection:
-            rows = await repository.latest_attempts(connection)
-        return [self.row_json(row) for row in rows if grant.covers(row.ref.job)]
+            while more and len(found) < limit and scanned < MAX_SCANNED:
+                rows = await repository.latest_attempts(
+                    connection, limit=limit + 1, before=before, since_wall_ns=chosen.since_wall_ns
+                )
+                more = len(rows) > limit
+                scanned += len(rows)
+                for row in rows[:limit]:
+                    before = (row.ref.first_seen_wall_ns, row.ref.id)
+                    shown = self.row_json(row) if grant.covers(row.ref.job) else None
+                    if shown is not None and chosen.includes(shown):
+                        found.append(shown)
+                    if len(found) == limit:
+                        more = more or row is not rows[-1]
+                        break
+        return found, before if more else None
 
     async def resolve(self, job: str, ordinal: int | None = None) -> AttemptRow:
         """Return an attempt of ``job``, the latest where ``ordinal`` is None.
