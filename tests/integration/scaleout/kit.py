@@ -146,3 +146,11 @@ def ended_report(client: Client, job: str, timeout_s: float = 40) -> dict[str, A
 
 def _runs(process: CollectorProcess) -> bool:
     return process.process is not None and process.process.poll() is None
+
+
+def metric(client: Client, name: str) -> float:
+    """Return the value of one series, 0 where there is none."""
+    for line in b"".join(client.stream("/metrics")).decode().splitlines():
+        if line.startswith(f"{name} "):
+            return float(line.split()[-1])
+    return 0.0
