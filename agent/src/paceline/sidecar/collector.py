@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import http.client
 import json
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +19,11 @@ from paceline.wire.settings import LaunchSettings, read_settings
 
 CONTENT_TYPE = "application/vnd.paceline.frames"
 TIMEOUT_S = 10.0
+"""Of the connection, of each piece of a body, and of each piece of an answer."""
+ANSWER_S = 30.0
+"""How long a whole answer may take once the body is sent, however steadily it drips."""
+PIECE_BYTES = 64 << 10
+"""A body is sent in pieces of this size, so that a slow link has time for each of them."""
 MAX_ANSWER_BYTES = 1 << 20
 _MAX_RETRY_AFTER_S = 300.0
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -44,6 +51,8 @@ class Answer:
 
     outcome: Outcome
     text: str = ""
+    timed_out: bool = False
+    """The collector or the link to it was too slow."""
     retry_after_s: float = 0.0
     rejected: dict[int, str] = field(default_factory=dict)
     """By offset in the body: why a frame was not taken."""
@@ -85,6 +94,9 @@ class Collector:
             )
         else:
             self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+        self._socket: socket.socket | None = None
+        self._sent_s = 0.0
+        self._cut_off = False
         self.name = f"{parts.scheme}://{parts.netloc}"
         self.token_in_clear = parts.scheme == "http" and host not in _LOOPBACK
 
@@ -92,7 +104,8 @@ class Collector:
         """Send frames once, or twice where a kept connection turns out to be closed."""
         kept = self._connection.sock is not None
         answer = self._post(body)
-        if kept and answer.outcome is Outcome.LATER and self._connection.sock is None:
+        closed = self._connection.sock is None and not answer.timed_out
+        if kept and answer.outcome is Outcome.LATER and closed:
             answer = self._post(body)
         return answer
 
@@ -100,28 +113,51 @@ class Collector:
         """Close the connection."""
         self._connection.close()
 
+    def cut_off_late_answer(self) -> None:
+        """End a POST whose answer takes longer than ``ANSWER_S``; for another thread to call."""
+        waiting, since_s = self._socket, self._sent_s
+        if waiting is not None and time.monotonic() - since_s > ANSWER_S:
+            self._socket, self._cut_off = None, True
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(waiting, socket.SHUT_RDWR)  # also of TLS: its read ends
+
     def _post(self, body: bytes) -> Answer:
         headers = {"Content-Type": CONTENT_TYPE, "Accept": "application/json"}
         if token := self._token():
             headers["Authorization"] = f"Bearer {token}"
+        self._cut_off = False
         try:
-            self._connection.request("POST", self._path, body, headers)
+            self._connection.request("POST", self._path, _pieces(body, headers), headers)
+            self._sent_s, self._socket = time.monotonic(), self._connection.sock
             response = self._connection.getresponse()
             content = response.read(MAX_ANSWER_BYTES)
             if not response.isclosed():
                 self._connection.close()
+            if self._cut_off:
+                raise TimeoutError(f"no whole answer in {ANSWER_S:.0f} s")
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             if advice := tls_advice(error):
                 return Answer(outcome=Outcome.MISCONFIGURED, text=advice)
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             reason += closed_hint(self.name, error)
-            return Answer(outcome=Outcome.LATER, text=reason)
+            late = isinstance(error, TimeoutError) or self._cut_off
+            return Answer(outcome=Outcome.LATER, text=reason, timed_out=late)
         except ValueError:  # its text would show the token
             self._connection.close()
             text = "the token holds a character that no HTTP header can carry"
             return Answer(outcome=Outcome.MISCONFIGURED, text=text)
+        finally:
+            self._socket = None
         return _read_answer(response.status, response.getheader("Retry-After"), content)
+
+
+def _pieces(body: bytes, headers: dict[str, str]) -> bytes | list[memoryview]:
+    if len(body) <= PIECE_BYTES:
+        return body
+    headers["Content-Length"] = str(len(body))
+    view = memoryview(body)
+    return [view[at : at + PIECE_BYTES] for at in range(0, len(body), PIECE_BYTES)]
 
 
 def is_loopback(url: str) -> bool:

@@ -17,6 +17,8 @@ from paceline.wire.settings import LaunchSettings
 
 _log = logging.getLogger("paceline.sidecar")
 MAX_BODY_BYTES = 4 << 20
+MIN_BODY_BYTES = 64 << 10
+"""A link or a collector that is too slow gets smaller bodies, down to this."""
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LAST_S = 30.0
 MISCONFIGURED_S = 30.0
@@ -61,7 +63,7 @@ class Sender:
         self._failing_since_s = 0.0
         self._told = ""
         self._aside_due_s = 0.0
-        self._max_body_bytes = MAX_BODY_BYTES
+        self._max_body_bytes = self._accepted_bytes = MAX_BODY_BYTES
         self._thread = threading.Thread(target=self._run, name="paceline-sender", daemon=True)
 
     def start(self) -> None:
@@ -79,6 +81,10 @@ class Sender:
         self._hurry.set()
         self._aside_due_s = 0.0
         self._wake.set()
+
+    def watch(self) -> None:
+        """Cut off an answer that takes too long; to be called now and then."""
+        self._collector.cut_off_late_answer()
 
     def stop(self, timeout_s: float) -> None:
         """End the thread; a POST that is under way may take until its time-out."""
@@ -114,7 +120,7 @@ class Sender:
         answer = self._collector.post(batch.body)
         if answer.outcome is Outcome.TOO_LARGE and len(batch.frames) > 1:
             self._spool.release()
-            self._max_body_bytes = max(len(batch.body) // 2, 1)
+            self._max_body_bytes = self._accepted_bytes = max(len(batch.body) // 2, 1)
             return
         if answer.outcome is Outcome.FORBIDDEN:
             self._set_aside(batch, batch.frames, answer.text)
@@ -137,9 +143,13 @@ class Sender:
                 )
             self._spool.acknowledge(batch, refused, forbidden)
             self._on_settings(answer.settings)
+            self._max_body_bytes = min(2 * self._max_body_bytes, self._accepted_bytes)
             self._tell_recovery()
             return
         self._spool.release()
+        if answer.timed_out:
+            least = min(MIN_BODY_BYTES, self._accepted_bytes)
+            self._max_body_bytes = max(min(len(batch.body), self._max_body_bytes) // 2, least)
         self._failures += 1
         self._tell_failure(answer)
         if answer.outcome is Outcome.MISCONFIGURED:

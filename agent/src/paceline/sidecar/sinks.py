@@ -87,6 +87,7 @@ class CollectorSink:
     def settle(self) -> None:
         """Count what the collector refused; send what this round gave, all at once."""
         self._spool.settle()
+        self._sender.watch()
         if self._written:
             self._written = False
             self._sender.wake()
