@@ -197,8 +197,15 @@ class GroupCommit:
                 if not self._database.is_sqlite:  # the only writer of a SQLite file counts itself
                     count = sum(len(one.frames) for one in permitted)
                     plan.ids = iter(await repository.take_frame_ids(connection, count))
+                now_wall_ns = time.time_ns()
+                await self.registry.prepare(
+                    connection,
+                    plan.staged,
+                    (item.frame for one in permitted for item in one.frames),
+                    now_wall_ns,
+                )
                 for submission in permitted:
-                    plan.outcomes.append(await self._plan(connection, plan, submission.frames))
+                    plan.outcomes.append(self._plan(plan, submission.frames, now_wall_ns))
                 if plan.rows:
                     await repository.insert_frames(connection, plan.rows)
                     await repository.note_commit(connection, plan.totals.values())
@@ -231,12 +238,12 @@ class GroupCommit:
         if plan.committed:
             self._on_committed(plan.committed)
 
-    async def _plan(self, connection: Any, plan: _Plan, frames: Sequence[IncomingFrame]) -> Outcome:
+    def _plan(self, plan: _Plan, frames: Sequence[IncomingFrame], now_wall_ns: int) -> Outcome:
         outcome = Outcome()
-        now_wall_ns = time.time_ns()
         for item in frames:
             frame, staged = item.frame, plan.staged
-            attempt = await self.registry.attempt(connection, staged, frame, now_wall_ns)
+            attempt = self.registry.attempt(staged, frame)
+            assert attempt is not None, "the registry was prepared"
             if frame.rank >= attempt.world_size:
                 reason = (
                     f"rank {frame.rank} of a job whose attempt has {attempt.world_size} ranks; a "
@@ -244,9 +251,7 @@ class GroupCommit:
                 )
                 self._reject(outcome, item, reason, "rank_range")
                 continue
-            incarnation = await self.registry.incarnation(
-                connection, staged, attempt.id, frame, now_wall_ns
-            )
+            incarnation = self.registry.incarnation(staged, attempt.id, frame)
             if incarnation.rank != frame.rank:
                 reason = f"incarnation of rank {incarnation.rank} sent as rank {frame.rank}"
                 self._reject(outcome, item, reason, "rank_mismatch")

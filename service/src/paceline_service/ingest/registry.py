@@ -6,7 +6,7 @@ What a transaction adds becomes known to others only when it has been committed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -49,43 +49,57 @@ class Registry:
         self._incarnations: dict[IncarnationKey, Incarnation] = {}
         self._by_id: dict[int, Incarnation] = {}
 
-    async def attempt(
-        self, connection: AsyncConnection, staged: Staged, frame: Frame, now_wall_ns: int
-    ) -> AttemptRef:
-        """Return the attempt of ``frame``, found or made."""
-        key = (frame.job, frame.run_id, frame.attempt)
-        ref = self._attempts.get(key) or staged.attempts.get(key)
-        if ref is None:
-            ref = await repository.find_attempt(connection, frame)
-            if ref is None:
-                ref = await repository.create_attempt(connection, frame, now_wall_ns)
-            staged.attempts[key] = ref
-        return ref
-
-    async def incarnation(
+    async def prepare(
         self,
         connection: AsyncConnection,
         staged: Staged,
-        attempt_id: int,
-        frame: Frame,
+        frames: Iterable[Frame],
         now_wall_ns: int,
-    ) -> Incarnation:
-        """Return the incarnation of ``frame``, found or made."""
+    ) -> None:
+        """Find or make the attempts and incarnations of ``frames``, those of many in one query."""
+        unknown: dict[IncarnationKey, Frame] = {}
+        for frame in frames:
+            attempt = self.attempt(staged, frame)
+            if attempt is None:
+                attempt = await repository.find_attempt(connection, frame)
+                if attempt is None:
+                    attempt = await repository.create_attempt(connection, frame, now_wall_ns)
+                staged.attempts[frame.job, frame.run_id, frame.attempt] = attempt
+            key = (attempt.id, frame.incarnation)
+            if (
+                key not in self._incarnations
+                and key not in staged.incarnations
+                and frame.rank < attempt.world_size
+            ):
+                unknown.setdefault(key, frame)
+        if not unknown:
+            return
+        found = await repository.find_incarnations(connection, list(unknown))
+        known = await repository.known_sequences(connection, [row[0] for row in found.values()])
+        new = {key: frame for key, frame in unknown.items() if key not in found}
+        for key, made_id in (
+            await repository.create_incarnations(connection, new, now_wall_ns)
+        ).items():
+            staged.incarnations[key] = Incarnation(
+                id=made_id, rank=new[key].rank, known=SequenceRanges()
+            )
+        for key, (known_id, rank, low_seq) in found.items():
+            ranges = SequenceRanges(low_seq)
+            for first, end in known.get(known_id, ()):
+                ranges.add_range(first, end)
+            staged.incarnations[key] = Incarnation(
+                id=known_id, rank=rank, known=ranges, low_seq=low_seq
+            )
+
+    def attempt(self, staged: Staged, frame: Frame) -> AttemptRef | None:
+        """Return the attempt of ``frame``; None before ``prepare``."""
+        key = (frame.job, frame.run_id, frame.attempt)
+        return self._attempts.get(key) or staged.attempts.get(key)
+
+    def incarnation(self, staged: Staged, attempt_id: int, frame: Frame) -> Incarnation:
+        """Return the incarnation of ``frame``; ``prepare`` was called."""
         key = (attempt_id, frame.incarnation)
-        found = self._incarnations.get(key) or staged.incarnations.get(key)
-        if found is None:
-            row = await repository.find_incarnation(connection, *key)
-            if row is None:
-                new_id = await repository.create_incarnation(
-                    connection, attempt_id, frame, now_wall_ns
-                )
-                found = Incarnation(id=new_id, rank=frame.rank, known=SequenceRanges())
-            else:
-                known = await repository.known_sequences(connection, row[0])
-                found = Incarnation(
-                    id=row[0], rank=row[1], known=SequenceRanges(row[2], known), low_seq=row[2]
-                )
-            staged.incarnations[key] = found
+        found = self._incarnations.get(key) or staged.incarnations[key]
         found.used_mono_s = time.monotonic()
         return found
 

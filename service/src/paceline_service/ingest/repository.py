@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import bindparam, func, insert, select, text, update
+from sqlalchemy import Table, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.wire.frames import Frame
 from paceline_service.store.frames import AttemptRef
 from paceline_service.store.models import FrameRow, Job, JobAttempt, RankIncarnation
+
+MAX_BOUND = 1000
+"""Rows or names that one statement is given."""
+T = TypeVar("T")
+# Tables and not classes: rows in bulk need nothing of the object-relational mapper.
+_FRAMES = cast(Table, FrameRow.__table__)
+_INCARNATIONS = cast(Table, RankIncarnation.__table__)
 
 
 async def last_frame_id(connection: AsyncConnection) -> int:
@@ -72,41 +79,78 @@ async def create_attempt(connection: AsyncConnection, frame: Frame, now_wall_ns:
     )  # fmt: skip
 
 
-async def find_incarnation(
-    connection: AsyncConnection, attempt_id: int, incarnation: str
-) -> tuple[int, int, int] | None:
-    """Return (id, rank, low_seq) of an incarnation."""
-    query = select(RankIncarnation.id, RankIncarnation.rank, RankIncarnation.low_seq).where(
-        RankIncarnation.attempt_id == attempt_id, RankIncarnation.incarnation == incarnation
+async def find_incarnations(
+    connection: AsyncConnection, keys: Sequence[tuple[int, str]]
+) -> dict[tuple[int, str], tuple[int, int, int]]:
+    """Return (id, rank, low_seq) of those that are known of some (attempt id, incarnation)."""
+    found: dict[tuple[int, str], tuple[int, int, int]] = {}
+    of_attempt: dict[int, list[str]] = {}
+    for attempt_id, incarnation in keys:
+        of_attempt.setdefault(attempt_id, []).append(incarnation)
+    for attempt_id, incarnations in of_attempt.items():
+        for names in _chunks(incarnations):
+            query = select(
+                RankIncarnation.incarnation,
+                RankIncarnation.id,
+                RankIncarnation.rank,
+                RankIncarnation.low_seq,
+            ).where(
+                RankIncarnation.attempt_id == attempt_id, RankIncarnation.incarnation.in_(names)
+            )
+            for row in await connection.execute(query):
+                found[attempt_id, row.incarnation] = (row.id, row.rank, row.low_seq)
+    return found
+
+
+async def create_incarnations(
+    connection: AsyncConnection, first_frames: Mapping[tuple[int, str], Frame], now_wall_ns: int
+) -> dict[tuple[int, str], int]:
+    """Store incarnations by (attempt id, incarnation) and a frame of each; return their ids."""
+    rows = [
+        {
+            "attempt_id": attempt_id, "incarnation": incarnation, "rank": frame.rank,
+            "node": frame.node, "producer": frame.producer, "clock_domain": frame.clock_domain,
+            "first_seen_wall_ns": now_wall_ns,
+        }
+        for (attempt_id, incarnation), frame in first_frames.items()
+    ]  # fmt: skip
+    made: dict[tuple[int, str], int] = {}
+    add = insert(_INCARNATIONS).returning(
+        RankIncarnation.attempt_id, RankIncarnation.incarnation, RankIncarnation.id
     )
-    row = (await connection.execute(query)).one_or_none()
-    return None if row is None else (row.id, row.rank, row.low_seq)
+    for some in _chunks(rows):
+        for row in await connection.execute(add, some):
+            made[row.attempt_id, row.incarnation] = row.id
+    return made
 
 
-async def create_incarnation(
-    connection: AsyncConnection, attempt_id: int, frame: Frame, now_wall_ns: int
-) -> int:
-    """Store the incarnation that ``frame`` is the first of; return its id."""
-    values = {
-        "attempt_id": attempt_id, "incarnation": frame.incarnation, "rank": frame.rank,
-        "node": frame.node, "producer": frame.producer, "clock_domain": frame.clock_domain,
-        "first_seen_wall_ns": now_wall_ns,
-    }  # fmt: skip
-    made = await connection.execute(
-        insert(RankIncarnation).values(values).returning(RankIncarnation.id)
-    )
-    return made.scalar_one()
+async def known_sequences(
+    connection: AsyncConnection, incarnation_ids: Sequence[int]
+) -> dict[int, list[tuple[int, int]]]:
+    """Return the numbers of the stored frames per incarnation, as (first, behind the last)."""
+    known: dict[int, list[tuple[int, int]]] = {}
+    of, seq = FrameRow.incarnation_id, FrameRow.frame_seq
+    for ids in _chunks(incarnation_ids):
+        bounds = select(of, func.min(seq), func.max(seq), func.count()).where(of.in_(ids))
+        for one, first, last, count in await connection.execute(bounds.group_by(of)):
+            if count == last - first + 1:
+                known[one] = [(first, last + 1)]
+                continue
+            # It has gaps, which is rare.
+            each = select(seq).where(of == one).order_by(seq)
+            known[one] = [(at, at + 1) for at in (await connection.execute(each)).scalars()]
+    return known
 
 
-async def known_sequences(connection: AsyncConnection, incarnation_id: int) -> list[int]:
-    """Return the numbers of the frames that are stored of an incarnation."""
-    query = select(FrameRow.frame_seq).where(FrameRow.incarnation_id == incarnation_id)
-    return list((await connection.execute(query)).scalars())
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut what is bound to one statement: databases limit its parameters."""
+    for first in range(0, len(items), MAX_BOUND):
+        yield items[first : first + MAX_BOUND]
 
 
 async def insert_frames(connection: AsyncConnection, rows: list[dict[str, Any]]) -> None:
     """Store frames; the unique key of the table is the last guard against storing one twice."""
-    await connection.execute(insert(FrameRow), rows)
+    await connection.execute(insert(_FRAMES), rows)
 
 
 async def note_commit(connection: AsyncConnection, rows: Iterable[dict[str, int]]) -> None:

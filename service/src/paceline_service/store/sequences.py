@@ -39,6 +39,18 @@ class SequenceRanges:
             self._starts.insert(at + 1, seq)
             self._ends.insert(at + 1, seq + 1)
 
+    def add_range(self, first: int, end: int) -> None:
+        """Put the integers from ``first`` to below ``end`` into the set."""
+        if not self._ends or first > self._ends[-1]:
+            if end > first:
+                self._starts.append(first)
+                self._ends.append(end)
+        elif first == self._ends[-1]:
+            self._ends[-1] = max(end, first)
+        else:
+            for seq in range(first, end):
+                self.add(seq)
+
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """The ranges as (first, behind the last)."""
