@@ -161,7 +161,7 @@ def _read_parquet(path: Path) -> dict[str, NDArray[Any]]:
             at = table.schema.get_field_index("optype")
             table = table.set_column(at, "optype", table.column("optype").cast(arrow.string()))
         return {name: _as_array(table.column(name)) for name in wanted}
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, ValueError, OverflowError) as error:
         raise InputError(
             f"{path} begins as a Parquet file and cannot be read as one ({_first_line(error)}); "
             "if it was copied, copy it again"
