@@ -17,13 +17,14 @@ from paceline_service.access.middleware import (
     HostCheckMiddleware,
     SecurityHeadersMiddleware,
 )
+from paceline_service.access.oidc.endpoints import auth_router
 from paceline_service.collector import Collector
 from paceline_service.control.endpoints import control_router
 from paceline_service.errors import install_error_handlers
 from paceline_service.incidents.changes import changes_router, silences_router
 from paceline_service.incidents.endpoints import incidents_router, offenders_router
 from paceline_service.ingest.columns import decode_records
-from paceline_service.ingest.endpoints import FramesEndpoint
+from paceline_service.ingest.endpoints import FRAMES_PATH, FramesEndpoint, FramesMiddleware
 from paceline_service.jobs.endpoints import jobs_router
 from paceline_service.openapi import openapi_document
 from paceline_service.operations import operations_router
@@ -54,8 +55,9 @@ def create_app(settings: CollectorSettings) -> FastAPI:
     app.state.collector = collector
     if collector.sink is not None:
         frames = FramesEndpoint(collector.guard, collector.sink, settings, collector.control.told)
-        # The hot route stays a plain Starlette route: FastAPI's handling would halve its rate.
-        app.router.routes.append(Route("/v1/frames", frames.post, methods=["POST"], name="frames"))
+        # The route answers other methods and is documented; POSTs do not come as far as to it.
+        app.router.routes.append(Route(FRAMES_PATH, frames.post, methods=["POST"], name="frames"))
+        app.add_middleware(FramesMiddleware, endpoint=frames)
 
     async def attempt_id(job: str, ordinal: int | None) -> int:
         return (await collector.jobs.resolve(job, ordinal)).ref.id
@@ -73,6 +75,7 @@ def create_app(settings: CollectorSettings) -> FastAPI:
     app.include_router(offenders_router(database, guard))
     app.include_router(control_router(collector.control, collector.guard, attempt_ref))
     app.include_router(tokens_router(collector.database, collector.guard))
+    app.include_router(auth_router(collector.access.people))
     app.include_router(audit_router(collector.database, collector.guard))
     app.include_router(operations_router(collector, lambda: openapi_document(app), WEB))
     app.mount("/static", StaticFiles(directory=WEB / "static", check_dir=False), name="static")

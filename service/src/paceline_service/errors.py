@@ -203,6 +203,14 @@ class BusUnavailableError(ServiceError):
     retry_after_s = 5
 
 
+class ProviderUnavailableError(ServiceError):
+    """The provider that people sign in with does not answer, or not as it should."""
+
+    http_status = 503
+    problem = "provider-unavailable"
+    retry_after_s = 5
+
+
 class DatabaseVersionError(ConfigError):
     """The database was written by a newer program."""
 

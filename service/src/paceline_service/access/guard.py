@@ -130,11 +130,15 @@ class Guard:
         kind, _, token = header.partition(" ")
         token = token.strip()
         grant = None
-        if kind.lower() == "bearer":
-            if self._people is not None and token.count(".") == 2 and len(token) <= MAX_JWT_CHARS:
-                return await self._people.bearer(token)
-            if 0 < len(token) <= MAX_TOKEN_CHARS:
+        if kind.lower() == "bearer" and token:
+            if len(token) <= MAX_TOKEN_CHARS:
                 grant = await self._find(token)
+            if grant is None and self._people is not None and token.count(".") == 2:
+                if len(token) > MAX_JWT_CHARS:
+                    raise AuthenticationError(
+                        f"the token has {len(token)} characters; the limit is {MAX_JWT_CHARS}"
+                    )
+                grant = await self._people.bearer(token)
         if grant is None:
             raise AuthenticationError(
                 "the token is not known to this collector, was revoked or has expired; compare "

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from paceline_service.errors import UntrustedHostError, problem_response
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-SECURITY_HEADERS = (
+SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"content-security-policy", b"default-src 'self'; object-src 'none'; base-uri 'none'; "
      b"form-action 'none'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from paceline_service.access.first_token import ensure_token
 from paceline_service.access.guard import Guard
 from paceline_service.access.known import KnownTokens
+from paceline_service.access.oidc.people import OidcPeople
 from paceline_service.access.rate import RateLimiter
 from paceline_service.access.repository import TokenRepository
 from paceline_service.access.upkeep import Upkeep
@@ -23,21 +24,28 @@ class Access:
     tokens: TokenRepository
     guard: Guard
     upkeep: Upkeep
+    people: OidcPeople | None
 
     @classmethod
     def build(cls, settings: CollectorSettings, database: Database) -> Access:
-        """Connect the parts; nothing runs yet."""
+        """Connect the parts; nothing runs yet.
+
+        Raises:
+            ConfigError: settings do not go together.
+        """
         tokens = TokenRepository(database)
         known = KnownTokens(tokens)
         admin = settings.token.get_secret_value() if settings.token is not None else None
+        people = OidcPeople(settings) if settings.oidc_issuer else None
         guard = Guard(
             known,
             RateLimiter(settings.rate_requests_per_s, settings.rate_bytes_per_s),
             admin_token=admin,
             open_reads=settings.loopback,
+            people=people,
         )
         upkeep = Upkeep(database, known, audit_retention_days=settings.audit_retention_days)
-        return cls(settings=settings, tokens=tokens, guard=guard, upkeep=upkeep)
+        return cls(settings=settings, tokens=tokens, guard=guard, upkeep=upkeep, people=people)
 
     async def start(self) -> Path | None:
         """Begin; return the file that holds the first token, if there is one.

@@ -72,3 +72,11 @@ class AuditList(BaseModel):
 
     entries: list[AuditView]
     next_before: int | None = Field(description="`before` of the next page; null: there is none.")
+
+
+class SessionView(BaseModel):
+    """Whether people can sign in, and who is."""
+
+    sign_in: bool
+    name: str | None
+    scopes: list[str]

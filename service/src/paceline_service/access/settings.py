@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
 
 _MIB = 1 << 20
@@ -35,6 +35,33 @@ class AccessSettings(BaseSettings):
     trusted_proxies: list[str] = Field(
         default_factory=list,
         description="Addresses or networks whose X-Forwarded-For and -Proto are believed.",
+    )
+    public_url: str = Field(
+        "", description="Address at which browsers reach the page; needed for signing in."
+    )
+    oidc_issuer: str = Field("", description="OpenID Connect issuer; empty: tokens only.")
+    oidc_client_id: str = Field("", description="The client that the issuer knows us as.")
+    oidc_client_secret: SecretStr | None = Field(
+        None, description="Its secret, for a confidential client; PKCE is used in any case."
+    )
+    oidc_scopes: str = Field("openid profile email", description="What is asked of the issuer.")
+    oidc_audience: str = Field(
+        "", description="`aud` of JWTs accepted as bearer tokens; empty: none are."
+    )
+    oidc_roles_claim: str = Field(
+        "groups", description="Claim that holds roles; dots lead into objects."
+    )
+    oidc_read_roles: list[str] = Field(
+        default_factory=list, description="Roles that may read (JSON list); `*`: everybody."
+    )
+    oidc_admin_roles: list[str] = Field(
+        default_factory=list, description="Roles that may administer (JSON list)."
+    )
+    session_s: float = Field(
+        3600.0, gt=0, le=86_400, description="How long a session of a person lasts."
+    )
+    session_key: SecretStr | None = Field(
+        None, description="Signs sessions, for several gateways; unset: a new one each start."
     )
     audit_retention_days: float = Field(
         400, gt=0, description="Entries of the audit log are deleted after so many days."

@@ -1,0 +1,1 @@
+"""People who sign in with OpenID Connect; needs the extra ``oidc``."""
