@@ -92,6 +92,24 @@ def test_a_whole_node_is_one_finding_about_the_node() -> None:
     assert [(f.ranks, f.nodes) for f in report.findings] == [([4, 5], ["node-2"])]
 
 
+def test_most_ranks_of_a_node_are_one_finding_about_the_node() -> None:
+    faults = tuple(Fault(rank=r, phase=Phase.BACKWARD, extra_ms=6, first=60) for r in (4, 5, 7))
+    scenario = Scenario(data_parallel=16, steps=200, jitter=0.01, faults=faults)
+    (finding,) = analyse(scenario, nodes=4).report().findings
+    assert (finding.ranks, finding.nodes) == ([4, 5, 7], ["node-1"])
+    assert finding.evidence[0].startswith("3 of 4 ranks of node node-1 are slow")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_node_is_named_whose_ranks_cost_too_little_each(seed: int) -> None:
+    faults = tuple(
+        Fault(rank=r, phase=Phase.BACKWARD, extra_ms=0.3, first=150) for r in (4, 5, 6, 7)
+    )
+    scenario = Scenario(data_parallel=16, steps=450, jitter=0.01, seed=seed, faults=faults)
+    (finding,) = analyse(scenario, nodes=4).report().findings
+    assert (finding.ranks, finding.nodes) == ([4, 5, 6, 7], ["node-1"])
+
+
 def test_recovery_closes_the_episode_at_its_last_slow_step() -> None:
     fault = Fault(rank=3, phase=Phase.HOST, extra_ms=8, first=60, last=110)
     report = analyse(Scenario(steps=220, faults=(fault,))).report()

@@ -99,8 +99,13 @@ def alone_ratio(episodes: list[Episode]) -> float:
     """Return the share of the time that the rank costs, or would were it the only slow one."""
     duration_ns = sum(episode.duration_ns for episode in episodes)
     alone_ns = sum(episode.alone_ns for episode in episodes)
-    felt_ns = sum(episode.felt_ns for episode in episodes)
-    return max(alone_ns, felt_ns) / duration_ns if duration_ns else 0.0
+    return max(alone_ns / duration_ns, felt_ratio(episodes)) if duration_ns else 0.0
+
+
+def felt_ratio(episodes: list[Episode]) -> float:
+    """Return the share of the job's GPU time that others wait for the rank beyond its peers'."""
+    duration_ns = sum(episode.duration_ns for episode in episodes)
+    return sum(episode.felt_ns for episode in episodes) / duration_ns if duration_ns else 0.0
 
 
 class _Totals:
@@ -205,22 +210,22 @@ def merge_by_node(
     What draining one of them gives back is little while the others are slow too; the node's
     share is the largest that one of its ranks would cost alone (``alone``, by rank).
 
-    A node is named when every one of its ranks is flagged, it has at least two, and the job
-    runs on other nodes too.
+    A node is named when the job runs on other nodes too, and at least two of its ranks are
+    flagged: all of them, or most of more than two.
     """
     out = list(findings)
     if len(ranks_of_node) < 2:
         return out
     for node, ranks in ranks_of_node.items():
         mine = [f for f in out if f.nodes == [node] and len(f.ranks) == 1]
-        if len(ranks) < 2 or {f.ranks[0] for f in mine} != set(ranks):
+        if len(mine) < 2 or (len(mine) < len(ranks) and 2 * len(mine) <= max(len(ranks), 4)):
             continue
-        out = [f for f in out if f not in mine] + [_about_node(node, mine, alone)]
+        out = [f for f in out if f not in mine] + [_about_node(node, len(ranks), mine, alone)]
     return out
 
 
-def _about_node(node: str, mine: list[Finding], alone: dict[int, float]) -> Finding:
-    """Return the findings about each rank of ``node`` as one."""
+def _about_node(node: str, size: int, mine: list[Finding], alone: dict[int, float]) -> Finding:
+    """Return the findings about ranks of ``node``, which has ``size`` of them, as one."""
     worst = max(mine, key=lambda f: f.wasted_gpu_s or 0.0)
     cause, phase = _shared(mine)
     ranks = sorted(f.ranks[0] for f in mine)
@@ -239,7 +244,8 @@ def _about_node(node: str, mine: list[Finding], alone: dict[int, float]) -> Find
         wasted_gpu_s=wasted_gpu_s,
         confidence=max(f.confidence or 0.0 for f in mine),
         evidence=[
-            f"all {len(ranks)} ranks of node {node} are slow: their own time is "
+            f"{'all' if len(ranks) == size else f'{len(ranks)} of'} {size} ranks of node {node} "
+            "are slow: their own time is "
             f"{min(slowdowns, default=1):.2f} to {max(slowdowns, default=1):.2f} times a peer's",
             f"others stood still {wasted_gpu_s:.2f} GPU-seconds for them; without the node "
             f"these steps would have been {share:.1%} shorter",

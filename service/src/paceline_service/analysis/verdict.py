@@ -24,6 +24,7 @@ from paceline_service.analysis.evidence.periodic import passing, with_period
 from paceline_service.analysis.findings import (
     Bystanders,
     alone_ratio,
+    felt_ratio,
     finding_of,
     merge_by_node,
 )
@@ -158,8 +159,11 @@ def _material(
     watch: CauseWatch,
 ) -> tuple[list[Finding], dict[int, float], list[str]]:
     """Return findings that cost enough, that cost by rank, and a note on each that does not."""
-    findings, notes = [], []
+    findings: list[Finding] = []
+    petty: dict[int, tuple[Finding, str]] = {}
+    notes = []
     alone: dict[int, float] = {}
+    felt: dict[int, float] = {}
     by_rank = sorted(tracker.episodes, key=lambda episode: (episode.rank, episode.first_step))
     slow = np.array(sorted({episode.rank for episode in by_rank}), dtype=np.int64)
     for rank, of_rank in groupby(by_rank, key=lambda episode: episode.rank):
@@ -168,7 +172,7 @@ def _material(
         if gone is not None:
             notes.append(gone)
             continue
-        alone[rank] = alone_ratio(episodes)
+        alone[rank], felt[rank] = alone_ratio(episodes), felt_ratio(episodes)
         group = next((g for g in peers.groups() if rank in g), np.array([rank], dtype=np.int64))
         finding = finding_of(
             episodes,
@@ -186,11 +190,38 @@ def _material(
         elif alone[rank] >= options.material_ratio:
             findings.append(finding)
         else:
-            notes.append(
-                f"rank {rank} is persistently {(finding.slowdown or 1) - 1:.1%} slower than its "
-                f"peers, but that costs the job only {alone[rank]:.2%}"
+            against = "its peers" if episodes[-1].from_start else "it was"
+            petty[rank] = (
+                finding,
+                (
+                    f"rank {rank} is persistently {math.expm1(episodes[-1].shift):.1%} slower than "
+                    f"{against}, but that costs the job only {alone[rank]:.2%}"
+                ),
             )
-    return findings, alone, notes
+    together = _of_costly_nodes(findings, petty, nodes, felt, options)
+    notes += [note for rank, (_, note) in petty.items() if rank not in together]
+    return findings + [petty[rank][0] for rank in together], alone, notes
+
+
+def _of_costly_nodes(
+    findings: list[Finding],
+    petty: dict[int, tuple[Finding, str]],
+    nodes: dict[int, str],
+    felt: dict[int, float],
+    options: Options,
+) -> list[int]:
+    """Return the ranks that cost too little each, but enough with the others of their node.
+
+    Half of the node's ranks must be slow, for a node at fault slows all that run on it.
+    """
+    slow = {finding.ranks[0] for finding in findings} | set(petty)
+    out = []
+    for ranks in _ranks_of_node(nodes).values():
+        mine = [rank for rank in ranks if rank in slow]
+        share = sum(felt[rank] for rank in mine)
+        if 2 <= len(mine) >= len(ranks) / 2 and share >= options.material_ratio:
+            out += [rank for rank in mine if rank in petty]
+    return out
 
 
 def _missing(
