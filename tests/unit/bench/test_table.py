@@ -11,7 +11,7 @@ from rich.console import Console
 from paceline_service.bench.command import table_of
 
 
-@pytest.mark.parametrize("part", ["agent", "ingest", "analysis"])
+@pytest.mark.parametrize("part", ["agent", "ingest", "analysis", "detect"])
 def test_a_committed_result_prints_as_a_table_with_its_hardware(
     part: str, repository: Path
 ) -> None:
