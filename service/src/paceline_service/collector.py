@@ -126,7 +126,7 @@ class Collector:
             )  # fmt: skip
         housekeeping = Housekeeping(
             database,
-            raw_retention_bytes=settings.raw_retention_bytes,
+            settings,
             on_deleted=commits.registry.forget_before,
             on_pass=forget,
         )

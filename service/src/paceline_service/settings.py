@@ -14,6 +14,7 @@ from pydantic_settings import SettingsConfigDict
 
 from paceline_service.access.settings import AccessSettings
 from paceline_service.scale_settings import BusSettings
+from paceline_service.store.settings import StoreSettings
 
 DEFAULT_PORT = 8750
 DATABASE_NAME = "paceline.db"
@@ -27,7 +28,7 @@ def default_state_dir() -> Path:
     return Path(named) if named else Path.home() / ".local" / "share" / "paceline"
 
 
-class CollectorSettings(AccessSettings, BusSettings):
+class CollectorSettings(AccessSettings, BusSettings, StoreSettings):
     """Everything that ``paceline serve`` can be told; frozen once read."""
 
     model_config = SettingsConfigDict(
@@ -66,9 +67,6 @@ class CollectorSettings(AccessSettings, BusSettings):
     )
     backlog_bytes: int = Field(
         256 * _MIB, ge=4096, description="Committed frames waiting for analysis; beyond it: 429."
-    )
-    raw_retention_bytes: int = Field(
-        2048 * _MIB, ge=0, description="Raw frames kept in the database; the oldest go first."
     )
     reorder_wait_s: float = Field(
         10.0, ge=0, description="How long a missing frame is waited for before it is skipped."

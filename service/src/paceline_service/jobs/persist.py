@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -112,6 +113,7 @@ class Persister:
         due = [(number, pending, whole or number in staged) for number, pending, whole in due]
         steps = {attempt_id: list(pending.steps) for attempt_id, pending, _ in due}
         snapshots = {attempt_id: pending.snapshot for attempt_id, pending, _ in due}
+        rows = await asyncio.to_thread(_rows, steps)
         foreign: set[int] = set()
         try:
             async with self._database.write() as connection:
@@ -119,7 +121,7 @@ class Persister:
                 for attempt_id, _, whole in due:
                     if attempt_id in foreign:
                         continue
-                    await repository.save_steps(connection, attempt_id, steps[attempt_id])
+                    await repository.save_steps(connection, rows[attempt_id])
                     if whole:
                         await repository.save_snapshot(connection, snapshots[attempt_id])
                         await self._on_snapshot(connection, snapshots[attempt_id])
@@ -191,3 +193,8 @@ class Persister:
             except Exception as error:
                 self.failures += 1
                 _log.error("writing steps and states failed", exc_info=error)
+
+
+def _rows(steps: dict[int, list[Step]]) -> dict[int, list[dict[str, Any]]]:
+    """Return the rows of the steps of every attempt; packing them takes too long for the loop."""
+    return {number: repository.step_rows(number, of_one) for number, of_one in steps.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from paceline_service.jobs.steps import Step, pack_ranks, unpack_ranks
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 from paceline_service.store.models import FrameRow, Job, JobAttempt, RankIncarnation, StepSummary
 from paceline_service.store.sequences import SequenceRanges
+from paceline_service.store.sizes import ROW_BYTES, STEPS, add_bytes
 
 PAGE_FRAMES = 256
 MAX_JOBS = 1000
@@ -186,17 +188,10 @@ async def newest_steps(
     return [_step(row) for row in reversed((await connection.execute(query)).all())]
 
 
-async def save_steps(connection: AsyncConnection, attempt_id: int, steps: Sequence[Step]) -> None:
-    """Store steps; those that an earlier process stored are replaced."""
-    if not steps:
-        return
-    old = delete(StepSummary).where(
-        StepSummary.attempt_id == attempt_id,
-        StepSummary.step >= steps[0].step,
-        StepSummary.step <= steps[-1].step,
-    )
-    await connection.execute(old)
-    rows = [
+def step_rows(attempt_id: int, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Return steps as rows of their table; it takes a while for many ranks."""
+    now_wall_ns = time.time_ns()
+    return [
         {
             "attempt_id": attempt_id,
             "step": step.step,
@@ -205,10 +200,28 @@ async def save_steps(connection: AsyncConnection, attempt_id: int, steps: Sequen
             "slowest_rank": step.slowest_rank,
             "wait_ns": step.wait_total_ns,
             "ranks_blob": pack_ranks(step.per_rank),
+            "stored_wall_ns": now_wall_ns,
         }
         for step in steps
     ]
-    await connection.execute(insert(StepSummary), rows)
+
+
+async def save_steps(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
+    """Store the ``step_rows`` of one attempt; those that an earlier process stored are replaced."""
+    if not rows:
+        return
+    replaced = (
+        (StepSummary.attempt_id == rows[0]["attempt_id"])
+        & (StepSummary.step >= rows[0]["step"])
+        & (StepSummary.step <= rows[-1]["step"])
+    )
+    size = func.coalesce(func.sum(func.length(StepSummary.ranks_blob) + ROW_BYTES[STEPS]), 0)
+    old_bytes = int((await connection.execute(select(size).where(replaced))).scalar_one())
+    if old_bytes:
+        await connection.execute(delete(StepSummary).where(replaced))
+    await connection.execute(insert(StepSummary), list(rows))
+    new_bytes = sum(ROW_BYTES[STEPS] + len(row["ranks_blob"]) for row in rows)
+    await add_bytes(connection, STEPS, new_bytes - old_bytes)
 
 
 async def save_snapshot(connection: AsyncConnection, snapshot: Snapshot) -> None:

@@ -27,6 +27,8 @@ _SQLITE_PRAGMAS = (
     "PRAGMA busy_timeout=5000",
     "PRAGMA foreign_keys=ON",
     "PRAGMA wal_autocheckpoint=4000",
+    # What a burst, or a migration, made of the log does not stay on the disk.
+    "PRAGMA journal_size_limit=67108864",
 )
 _POSTGRESQL_ARGUMENTS = {
     "timeout": 10,

@@ -8,9 +8,12 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
 from paceline_service.errors import DatabaseVersionError
+from paceline_service.store.advisory import MIGRATIONS
 from paceline_service.store.database import Database
 
 SCRIPTS = Path(__file__).parent / "migrations"
@@ -22,8 +25,20 @@ async def migrate(database: Database) -> None:
     Raises:
         DatabaseVersionError: a newer program wrote it.
     """
-    async with database.write() as connection:
-        await connection.run_sync(_upgrade, database.url.render_as_string(hide_password=True))
+    shown_url = database.url.render_as_string(hide_password=True)
+    if database.is_sqlite:
+        async with database.write() as connection:
+            await connection.run_sync(_upgrade, shown_url)
+        return
+    # On a connection of its own: to rewrite a large table may take longer than a statement may.
+    engine = create_async_engine(database.url, poolclass=NullPool)
+    try:
+        async with engine.begin() as connection:
+            # Several collectors of one database start at the same time: the first one migrates.
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATIONS})"))
+            await connection.run_sync(_upgrade, shown_url)
+    finally:
+        await engine.dispose()
 
 
 def _upgrade(connection: Connection, shown_url: str) -> None:

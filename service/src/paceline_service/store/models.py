@@ -135,13 +135,15 @@ class StepSummary(Base):
     wait_ns: Mapped[int] = mapped_column(BigInteger)
     """Summed over the ranks."""
     ranks_blob: Mapped[bytes] = mapped_column(LargeBinary)
+    stored_wall_ns: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """On the collector's clock, for retention: logs of last year may be replayed today."""
 
 
 class Lane(Base):
     """What one rank did for a while within a step: busy or idle, and on what.
 
     ``kind`` is ``compute``, ``wait`` (for a last arriver) or ``communication`` (after it came).
-    Only telling ranks have lanes (``jobs/lanes.py``). Cut by time on PostgreSQL.
+    Only telling ranks have lanes (``jobs/lanes.py``). Cut by ``stored_wall_ns`` on PostgreSQL.
     """
 
     __tablename__ = "lanes"
@@ -150,19 +152,21 @@ class Lane(Base):
     start_wall_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     """On the wall clock of the rank's node."""
     rank: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    stored_wall_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     end_wall_ns: Mapped[int] = mapped_column(BigInteger)
     step: Mapped[int] = mapped_column(BigInteger)
     kind: Mapped[str] = mapped_column(String(16))
 
 
 class RankWindow(Base):
-    """What one rank did over some steps, ns summed over them. Cut by time on PostgreSQL."""
+    """What one rank did over some steps, ns summed over them. Cut as ``lanes`` are."""
 
     __tablename__ = "rank_windows"
     __table_args__ = ({"sqlite_with_rowid": False},)
     attempt_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
     start_wall_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     rank: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    stored_wall_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     end_wall_ns: Mapped[int] = mapped_column(BigInteger)
     first_step: Mapped[int] = mapped_column(BigInteger)
     last_step: Mapped[int] = mapped_column(BigInteger)

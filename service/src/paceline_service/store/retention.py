@@ -1,18 +1,22 @@
-"""Keeps the raw frames under their cap: the oldest go first, and are counted."""
+"""Keeps the raw frames under their cap and their age: the oldest go first, and are counted."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline_service.store import partitions
 from paceline_service.store.drops import DropKey, add_drops
 from paceline_service.store.models import FrameRow, JobAttempt, RankIncarnation
+from paceline_service.store.partitions import Partition
 
 BATCH_FRAMES = 512
 """Frames deleted in one transaction: commits wait no longer than for these."""
+PARTITIONS_OF_CAP = 16
+"""A partition is full with this part of the cap, so that few frames too many go with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,44 +35,96 @@ async def raw_bytes(connection: AsyncConnection) -> int:
     return int((await connection.execute(query)).scalar_one())
 
 
-async def delete_oldest(connection: AsyncConnection, excess_bytes: int) -> Deleted:
-    """Delete the oldest frames until ``excess_bytes`` are gone, at most ``BATCH_FRAMES``."""
+async def delete_oldest(
+    connection: AsyncConnection, excess_bytes: int, before_wall_ns: int = 0
+) -> Deleted:
+    """Delete at most ``BATCH_FRAMES`` of the oldest frames.
+
+    Args:
+        connection: within a transaction.
+        excess_bytes: until so many bytes are gone,
+        before_wall_ns: and all that came before.
+    """
     query = (
         select(
             FrameRow.id, FrameRow.attempt_id, FrameRow.incarnation_id, FrameRow.frame_seq,
-            FrameRow.records, FrameRow.body_bytes,
+            FrameRow.records, FrameRow.body_bytes, FrameRow.received_wall_ns,
         )
         .order_by(FrameRow.id)
         .limit(BATCH_FRAMES)
     )  # fmt: skip
-    last_id = records = frames = 0
-    by_attempt: defaultdict[int, int] = defaultdict(int)
-    low_seqs: dict[int, int] = {}
-    drops: Counter[DropKey] = Counter()
+    last_id = 0
+    gone: dict[tuple[int, int], list[int]] = {}
     for row in (await connection.execute(query)).all():
-        if excess_bytes <= 0:
+        if excess_bytes <= 0 and row.received_wall_ns >= before_wall_ns:
             break
         excess_bytes -= row.body_bytes
-        last_id, frames, records = row.id, frames + 1, records + row.records
-        by_attempt[row.attempt_id] += row.body_bytes
-        low = low_seqs.get(row.incarnation_id, 0)
-        low_seqs[row.incarnation_id] = max(low, row.frame_seq + 1)
-        drops[row.attempt_id, "store", "retention_records"] += row.records
-        drops[row.attempt_id, "store", "retention_frames"] += 1
-    if not frames:
+        last_id = row.id
+        sums = gone.setdefault((row.attempt_id, row.incarnation_id), [0, 0, 0, 0])
+        sums[0] += 1
+        sums[1] += row.records
+        sums[2] += row.body_bytes
+        sums[3] = max(sums[3], row.frame_seq + 1)
+    if not gone:
         return Deleted(low_seqs={})
     await connection.execute(delete(FrameRow).where(FrameRow.id <= last_id))
-    shrink = (
-        update(JobAttempt)
-        .where(JobAttempt.id == bindparam("a"))
-        .values(raw_bytes=JobAttempt.raw_bytes - bindparam("n"))
+    return await _account(connection, [(*key, *sums) for key, sums in gone.items()])
+
+
+async def drop_oldest(
+    connection: AsyncConnection, excess_bytes: int, cap_bytes: int, before_wall_ns: int
+) -> Deleted | None:
+    """Drop the oldest partition (PostgreSQL); None where single frames have to go instead."""
+    known = await partitions.partitions(connection, "frames")
+    if len(known) < 3:  # the one that is written, and the one after it
+        return None
+    oldest = known[0]
+    totals = text(
+        "SELECT attempt_id, incarnation_id, COUNT(*), SUM(records), SUM(body_bytes), "
+        f'MAX(frame_seq) + 1, MAX(received_wall_ns) FROM "{oldest.name}" '
+        "GROUP BY attempt_id, incarnation_id"
     )
-    await connection.execute(shrink, [{"a": a, "n": n} for a, n in by_attempt.items()])
-    raise_low = (
-        update(RankIncarnation)
-        .where(RankIncarnation.id == bindparam("i"), RankIncarnation.low_seq < bindparam("low"))
-        .values(low_seq=bindparam("low"))
+    rows = (await connection.execute(totals)).all()
+    held_bytes = sum(int(row[4]) for row in rows)
+    expired = all(row[6] < before_wall_ns for row in rows)
+    if not expired and (excess_bytes <= 0 or held_bytes > 2 * cap_bytes // PARTITIONS_OF_CAP):
+        return None
+    if not await _is_over(connection, oldest):
+        return None
+    await partitions.wait_briefly(connection)
+    await partitions.drop(connection, oldest)
+    return await _account(connection, [tuple(map(int, row[:6])) for row in rows])
+
+
+async def _is_over(connection: AsyncConnection, partition: Partition) -> bool:
+    """Whether no id of its range will be handed out any more."""
+    last = int((await connection.execute(text("SELECT last_value FROM frame_ids"))).scalar_one())
+    return last >= partition.high
+
+
+async def _account(connection: AsyncConnection, gone: list[tuple[int, ...]]) -> Deleted:
+    """Note deleted frames: rows of attempt, incarnation, frames, records, bytes, lowest number."""
+    low_seqs = {row[1]: row[5] for row in gone}
+    by_attempt: Counter[int] = Counter()
+    drops: Counter[DropKey] = Counter()
+    for attempt_id, _, frames, records, size, _ in gone:
+        by_attempt[attempt_id] += size
+        drops[attempt_id, "store", "retention_records"] += records
+        drops[attempt_id, "store", "retention_frames"] += frames
+    if gone:
+        shrink = (
+            update(JobAttempt)
+            .where(JobAttempt.id == bindparam("a"))
+            .values(raw_bytes=JobAttempt.raw_bytes - bindparam("n"))
+        )
+        await connection.execute(shrink, [{"a": a, "n": n} for a, n in by_attempt.items()])
+        raise_low = (
+            update(RankIncarnation)
+            .where(RankIncarnation.id == bindparam("i"), RankIncarnation.low_seq < bindparam("low"))
+            .values(low_seq=bindparam("low"))
+        )
+        await connection.execute(raise_low, [{"i": i, "low": low} for i, low in low_seqs.items()])
+        await add_drops(connection, drops)
+    return Deleted(
+        frames=sum(row[2] for row in gone), records=sum(row[3] for row in gone), low_seqs=low_seqs
     )
-    await connection.execute(raise_low, [{"i": i, "low": low} for i, low in low_seqs.items()])
-    await add_drops(connection, drops)
-    return Deleted(frames=frames, records=records, low_seqs=low_seqs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -20,12 +22,12 @@ _FRAME_FOREIGN_KEYS = (
 
 def upgrade() -> None:
     """Apply this migration."""
-    _create("lanes", "attempt_id", "start_wall_ns", "rank", columns=(
+    _create("lanes", columns=(
         sa.Column("end_wall_ns", sa.BigInteger(), nullable=False),
         sa.Column("step", sa.BigInteger(), nullable=False),
         sa.Column("kind", sa.String(length=16), nullable=False),
     ))  # fmt: skip
-    _create("rank_windows", "attempt_id", "start_wall_ns", "rank", columns=(
+    _create("rank_windows", columns=(
         sa.Column("end_wall_ns", sa.BigInteger(), nullable=False),
         sa.Column("first_step", sa.BigInteger(), nullable=False),
         sa.Column("last_step", sa.BigInteger(), nullable=False),
@@ -37,6 +39,10 @@ def upgrade() -> None:
         sa.Column("blamed_wait_ns", sa.BigInteger(), nullable=False),
         sa.Column("last_arrivals", sa.BigInteger(), nullable=False),
     ))  # fmt: skip
+    op.add_column(
+        "step_summaries",
+        sa.Column("stored_wall_ns", sa.BigInteger(), server_default="0", nullable=False),
+    )
     op.create_table(
         "stored_sizes",
         sa.Column("name", sa.String(length=32), nullable=False),
@@ -65,20 +71,26 @@ def downgrade() -> None:
             batch_op.create_foreign_key(
                 batch_op.f(f"fk_offences_{column}"), table, [column], ["id"]
             )
+    op.execute("ALTER TABLE step_summaries DROP COLUMN stored_wall_ns")
     for table in ("stored_sizes", *PARTITIONED):
         op.drop_table(table)
 
 
-def _create(name: str, *key: str, columns: tuple[sa.Column[object], ...]) -> None:
+def _create(name: str, *, columns: tuple[sa.Column[Any], ...]) -> None:
     """Make a table whose oldest rows go with their partition; without row ids on SQLite."""
-    types = {"attempt_id": _IDENTITY, "start_wall_ns": sa.BigInteger(), "rank": sa.Integer()}
+    key = {
+        "attempt_id": _IDENTITY,
+        "start_wall_ns": sa.BigInteger(),
+        "rank": sa.Integer(),
+        "stored_wall_ns": sa.BigInteger(),
+    }
     op.create_table(
         name,
-        *(sa.Column(part, types[part], autoincrement=False, nullable=False) for part in key),
+        *(sa.Column(part, kind, autoincrement=False, nullable=False) for part, kind in key.items()),
         *columns,
         sa.PrimaryKeyConstraint(*key, name=op.f(f"pk_{name}")),
         sqlite_with_rowid=False,
-        postgresql_partition_by="RANGE (start_wall_ns)",
+        postgresql_partition_by="RANGE (stored_wall_ns)",
     )
     if op.get_bind().dialect.name == "postgresql":
         op.execute(f"CREATE TABLE {name}_default PARTITION OF {name} DEFAULT")
