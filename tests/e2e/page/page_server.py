@@ -86,6 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.requests_seen.append((self.path, dict(self.headers.items())))
         if url.path == "/" or url.path.startswith("/static/"):
             return self._static("index.html" if url.path == "/" else url.path.lstrip("/"))
+        if url.path == "/auth/session":
+            return self._json({"sign_in": False, "name": None, "scopes": []})
         if self.server.token and self.headers["Authorization"] != f"Bearer {self.server.token}":
             return self._problem(401, "a token is needed")
         return self._api(

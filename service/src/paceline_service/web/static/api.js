@@ -1,6 +1,6 @@
 // The collector's HTTP API: relative to the page, with a bearer token once one was asked for.
 
-const TOKEN_KEY = "paceline-token";
+export const TOKEN_KEY = "paceline-token";
 
 export class ApiError extends Error {
   constructor(status, detail) {

@@ -6,6 +6,7 @@ import { clock } from "./format.js";
 import { openJob } from "./job.js";
 import { openJobs } from "./jobs.js";
 import { parseRoute } from "./router.js";
+import { initAccount } from "./session.js";
 import { initTheme } from "./theme.js";
 import { askToken } from "./token.js";
 import { hideTooltip } from "./tooltip.js";
@@ -70,5 +71,6 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the fragment is the route
   main.focus();
 });
+initAccount(document.getElementById("account"));
 initTheme(document.getElementById("theme"));
 show();
