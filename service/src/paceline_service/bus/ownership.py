@@ -114,7 +114,7 @@ class Ownership:
             await self._drop(lost)
         # Those that were taken in a transaction whose end was not heard of.
         await self._adopt({n: epoch for n, epoch in renewed.items() if n not in self.epochs})
-        share = _share(alive, self.owner)
+        share = share_of(alive, self.owner)
         excess = len(self.epochs) - share
         if excess > 0:
             await self._give_back(set(sorted(self.epochs)[-excess:]))
@@ -148,7 +148,7 @@ class Ownership:
         _log.info("partitions given to others", partitions=len(partitions), owned=len(self.epochs))
 
 
-def _share(alive: list[str], owner: str) -> int:
+def share_of(alive: list[str], owner: str) -> int:
     """Return how many partitions are due to ``owner``: all numbers differ by one at most."""
     if owner not in alive:
         return 0
