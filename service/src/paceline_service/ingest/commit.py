@@ -27,6 +27,7 @@ from paceline_service.ingest.registry import Incarnation, Registry, Staged
 from paceline_service.store.database import Database
 from paceline_service.store.drops import DropKey, add_drops
 from paceline_service.store.frames import AttemptRef, CommittedFrame
+from paceline_service.store.trouble import why
 
 GROUP_BYTES = 32 << 20
 """Most bytes of one transaction; what waits behind it goes into the next."""
@@ -313,7 +314,8 @@ class GroupCommit:
         for submission in group:
             if not submission.done.done():
                 failure = StoreUnavailableError(
-                    "the database did not take the frames; keep them and send them again"
+                    f"the database did not take the frames, {why(error)}; keep them and send "
+                    "them again"
                 )
                 failure.__cause__ = error
                 submission.done.set_exception(failure)

@@ -1,0 +1,67 @@
+"""kill -9 of a collector under load, again and again."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.integration.collector.kit import (
+    CollectorProcess,
+    bodies,
+    senders,
+    wait_for_state,
+    wait_until,
+)
+from tests.integration.faults.sending import Senders, assert_stored_once
+from tests.simulator.job import Scenario, simulate
+
+JOBS = 4
+SEED = 11
+
+
+def kill_again_and_again(collector: CollectorProcess, kills: int, steps: int) -> None:
+    """Kill it at moments of its load, most of them within a commit; start it; count at the end."""
+    rng = random.Random(SEED)
+    job = simulate(Scenario(data_parallel=4, steps=steps, seed=SEED, buckets=1))
+    port = collector.url.rpartition(":")[2]
+    work = [
+        list(bodies(job, senders(job, job=f"job{number}"), steps_per_frame=1))
+        for number in range(JOBS)
+    ]
+    unanswered = 0
+    with Senders(lambda: collector.url, work) as sending:
+        for _ in range(kills):
+            seen = len(sending.acknowledged)
+            wait_until(lambda seen=seen: len(sending.acknowledged) > seen or sending.done, 30)
+            time.sleep(rng.random() * 0.1)
+            collector.kill()
+            stored = assert_stored_once(collector, sending.promised())
+            # What is stored and was not acknowledged: the kill came between the two.
+            unanswered += stored > len(sending.promised())
+            assert collector.rows("PRAGMA integrity_check") == [("ok",)]
+            collector.start("--port", port)
+        sending.join(60)
+        assert sending.done
+    stored = assert_stored_once(collector, sending.promised())
+    assert stored == len(sending.promised()) == JOBS * 4 * steps
+    for number in range(JOBS):
+        row = wait_for_state(collector.client(), f"job{number}", "ended", 40)
+        assert row["steps"] == steps
+    for number in range(JOBS):  # whoever did not get the answer sends again
+        answer = collector.client().post_frames(work[number][-1])
+        assert (answer["accepted"], answer["duplicate"]) == (0, 4)
+
+
+@pytest.mark.timeout(180)
+def test_whatever_was_acknowledged_is_there_once_however_often_the_collector_is_killed(
+    collector: CollectorProcess,
+) -> None:
+    kill_again_and_again(collector, kills=4, steps=120)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_sixty_kills(collector: CollectorProcess) -> None:
+    kill_again_and_again(collector, kills=60, steps=1500)
