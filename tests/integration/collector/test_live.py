@@ -34,15 +34,15 @@ def test_events_tell_the_report_and_the_new_steps_and_resume(
     first = first_events(shared, "events", 2, None)
     assert [event.name for event in first] == ["steps", "report"]
     assert first[0].data["steps"] == list(range(19, 79))
-    assert first[0].id == "78"
+    assert first[0].id == "1-78"
     assert first[1].data["job"]["name"] == "events"
-    resumed = first_events(shared, "events", 1, "70")
+    resumed = first_events(shared, "events", 1, "1-70")
     assert resumed[0].data["steps"] == list(range(71, 79))
 
     seen: list[Event] = []
 
     def follow() -> None:
-        for event in shared.client().stream_events("events", last_event_id="78"):
+        for event in shared.client().stream_events("events", last_event_id="1-78"):
             seen.append(event)
             if event.name == "report" and event.data["job"]["state"] == "ended":
                 return
@@ -64,7 +64,10 @@ def test_an_id_from_beyond_the_job_begins_anew(
 ) -> None:
     post_all(shared.client(), bodies(healthy, senders(healthy, job="anew")))
     wait_for_state(shared.client(), "anew", "ended")
-    assert first_events(shared, "anew", 1, "100000")[0].data["steps"] == list(range(60))
+    told = first_events(shared, "anew", 2, "1-100000")
+    assert told[0].name == "reload"
+    assert "the newest step is 59" in told[0].data["reason"]
+    assert told[1].data["steps"] == list(range(60))
 
 
 def test_streams_end_when_the_collector_stops(

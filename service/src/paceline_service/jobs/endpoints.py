@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
@@ -18,7 +17,9 @@ from paceline_service.jobs import schemas
 from paceline_service.jobs.engine import FrameSource
 from paceline_service.jobs.event_log import MEDIA_TYPE as EVENT_LOG_MEDIA_TYPE
 from paceline_service.jobs.event_log import event_log
-from paceline_service.jobs.events import job_events
+from paceline_service.jobs.event_stream import MEDIA_TYPE as EVENTS_MEDIA_TYPE
+from paceline_service.jobs.event_stream import EventStreams
+from paceline_service.jobs.events import Place, Wanted, job_events
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.pages import Verdict, ranks_page, steps_page
 from paceline_service.jobs.service import DEFAULT_STEPS, MAX_STEPS, ChosenJobs, JobService
@@ -52,7 +53,7 @@ def jobs_router(
     router = APIRouter(
         prefix="/v1/jobs", tags=["jobs"], responses=READ_PROBLEMS, route_class=ApiRoute
     )
-    timelines = Timelines(service, source, decode)
+    timelines, streams = Timelines(service, source, decode), EventStreams()
 
     @router.get("", response_model=schemas.JobList)
     async def list_jobs(
@@ -136,28 +137,27 @@ def jobs_router(
     @router.get(
         "/{job}/events",
         response_class=StreamingResponse,
-        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+        responses={200: {"content": {EVENTS_MEDIA_TYPE: {"schema": {"type": "string"}}}}},
     )
     async def events(
         request: Request,
         job: JobName,
         attempt: Attempt = None,
         ranks: Ranks = None,
-        last_event_id: Annotated[str | None, Header(description="The last step it has.")] = None,
+        last_event_id: Annotated[
+            str | None, Header(description="`id` of the last event it has: `ATTEMPT-STEP`.")
+        ] = None,
     ) -> Response:
         """Stream events: `report` when it changes, `steps` as they complete; resumes."""
         await guard.require_job(request, "read", job)
         row = await service.resolve(job, attempt)
-        resumed = last_event_id or ""
-        stream = job_events(
-            service,
-            row,
+        wanted = Wanted(
             follow=attempt is None,
             ranks=_ranks(ranks, row.ref.world_size),
-            last_event_id=int(resumed) if re.fullmatch(r"[0-9]{1,18}", resumed) else None,
+            place=Place.parse(last_event_id),
+            still_allowed=lambda: guard.require_job(request, "read", job),
         )
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
+        return streams.respond(job_events(service, row, wanted))
 
     @router.get(
         "/{job}/event-log",
