@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from starlette.routing import Route
@@ -80,8 +81,10 @@ def create_app(settings: CollectorSettings) -> FastAPI:
     app.include_router(operations_router(collector, lambda: openapi_document(app), WEB))
     app.mount("/static", StaticFiles(directory=WEB / "static", check_dir=False), name="static")
     install_error_handlers(app)
-    app.add_middleware(SecurityHeadersMiddleware)
     if settings.loopback or settings.allowed_hosts:
         names = [*LOOPBACK_NAMES, settings.host, *settings.allowed_hosts]
+        if public := urlsplit(settings.public_url).hostname:
+            names.append(public)
         app.add_middleware(HostCheckMiddleware, names=names)
+    app.add_middleware(SecurityHeadersMiddleware)  # the last one is the outermost
     return app

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from paceline.errors import ConfigError
+from paceline.wire.codec import encode_rows
+from paceline.wire.frames import Frame
+from paceline_service.access.cardinality import MIN_PROCESSES, Cardinality
 from paceline_service.access.rate import BURST_S, RateLimiter
 from paceline_service.access.tokens import Grant, check_prefix
 
@@ -53,3 +58,54 @@ def test_an_administrator_of_a_prefix_reaches_prefixes_within_it_only() -> None:
 def test_a_prefix_that_no_job_can_have_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigError, match="no job"):
         check_prefix(prefix)
+
+
+def frame(job: str = "train", process: int = 0, world_size: int = 4, **values: Any) -> Frame:
+    return Frame(
+        job=job, run_id="run", rank=0, world_size=world_size, incarnation=f"{process:032x}",
+        frame_seq=0, node="n", producer="hooks", count=0, columns=encode_rows([]),
+        **{"attempt": 0, **values},
+    )  # fmt: skip
+
+
+def limits(clock: Clock, *, most_per_day: int = 100, most_live: int = 100) -> Cardinality:
+    return Cardinality(
+        most_per_day=most_per_day, most_live=most_live, live_window_s=900, clock_s=clock
+    )
+
+
+GRANT = Grant(name="t", scopes=frozenset({"ingest"}), token_id=1)
+OTHER = Grant(name="t", scopes=frozenset({"ingest"}), token_id=2)
+
+
+def test_a_token_begins_so_many_launches_a_day_and_known_ones_go_on() -> None:
+    clock = Clock()
+    cardinality = limits(clock, most_per_day=3)
+    for number in range(3):
+        assert cardinality.fault(frame(attempt=number), GRANT) == ""
+    assert "began 3 launches within a day" in cardinality.fault(frame("another"), GRANT)
+    assert cardinality.fault(frame(attempt=1), GRANT) == ""
+    assert cardinality.fault(frame("another"), OTHER) == "", "each token has its own share"
+    clock.now_s += 86_401
+    assert cardinality.fault(frame("a-third"), GRANT) == ""
+
+
+def test_launches_that_are_silent_make_room_for_new_ones() -> None:
+    clock = Clock()
+    cardinality = limits(clock, most_live=2)
+    assert cardinality.fault(frame("a"), GRANT) == ""
+    clock.now_s += 800
+    assert cardinality.fault(frame("b"), GRANT) == ""
+    assert "MAX_LIVE_LAUNCHES" in cardinality.fault(frame("c"), GRANT)
+    clock.now_s += 200
+    assert cardinality.fault(frame("c"), GRANT) == "", "a was silent for 1000 s"
+    assert "MAX_LIVE_LAUNCHES" in cardinality.fault(frame("d"), GRANT)
+
+
+def test_a_launch_has_so_many_processes_and_those_it_has_go_on() -> None:
+    cardinality = limits(Clock())
+    for number in range(MIN_PROCESSES):
+        assert cardinality.fault(frame(process=number), GRANT) == ""
+    assert "launch it anew" in cardinality.fault(frame(process=MIN_PROCESSES), GRANT)
+    assert cardinality.fault(frame(process=0), GRANT) == ""
+    assert cardinality.fault(frame(process=MIN_PROCESSES, attempt=1), GRANT) == ""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from starlette.requests import HTTPConnection
 
+from paceline_service.access.cardinality import Cardinality
 from paceline_service.access.known import KnownTokens
 from paceline_service.access.rate import RateLimiter
 from paceline_service.access.tokens import ANYONE_READS, Grant, Scope, token_hash
@@ -50,7 +51,9 @@ class Guard:
         admin_token: str | None,
         open_reads: bool,
         people: People | None = None,
+        cardinality: Cardinality | None = None,
     ) -> None:
+        self.cardinality = cardinality
         self.tokens = tokens
         self.refused: Counter[str] = Counter()
         """Requests that were answered 401, 403 or 429 here, by reason; for /metrics."""
@@ -81,7 +84,7 @@ class Guard:
             self.refused["forbidden"] += 1
             raise
         exhausted, limit_per_s, wait_s = self._limiter.admit(
-            _bearer(grant), grant.requests_per_s, grant.bytes_per_s
+            grant.bearer, grant.requests_per_s, grant.bytes_per_s
         )
         if exhausted:
             self.refused[f"rate_{exhausted}"] += 1
@@ -110,7 +113,7 @@ class Guard:
 
     def spend(self, grant: Grant, size_bytes: int) -> None:
         """Count a body that was read against its bearer."""
-        self._limiter.spend(_bearer(grant), size_bytes)
+        self._limiter.spend(grant.bearer, size_bytes)
 
     async def _grant(self, connection: HTTPConnection, scope: Scope) -> Grant:
         header = connection.headers.get("authorization")
@@ -152,10 +155,6 @@ class Guard:
         if self._admin_hash and hmac.compare_digest(sha256, self._admin_hash):
             return _ADMIN
         return await self.tokens.find(sha256)
-
-
-def _bearer(grant: Grant) -> str:
-    return str(grant.token_id) if grant.token_id else grant.name
 
 
 _ADMIN = Grant(name="PACELINE_TOKEN", scopes=frozenset({"admin"}))

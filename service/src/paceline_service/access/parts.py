@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline_service.access.cardinality import Cardinality
 from paceline_service.access.first_token import ensure_token
 from paceline_service.access.guard import Guard
 from paceline_service.access.known import KnownTokens
@@ -43,6 +44,11 @@ class Access:
             admin_token=admin,
             open_reads=settings.loopback,
             people=people,
+            cardinality=Cardinality(
+                most_per_day=settings.max_launches_per_day,
+                most_live=settings.max_live_launches,
+                live_window_s=settings.live_window_s,
+            ),
         )
         upkeep = Upkeep(database, known, audit_retention_days=settings.audit_retention_days)
         return cls(settings=settings, tokens=tokens, guard=guard, upkeep=upkeep, people=people)

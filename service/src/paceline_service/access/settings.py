@@ -19,6 +19,12 @@ class AccessSettings(BaseSettings):
     rate_bytes_per_s: float = Field(
         256 * _MIB, gt=0, description="Most bytes of bodies per second of one token."
     )
+    max_launches_per_day: int = Field(
+        10_000, ge=1, description="Launches of jobs that one token may begin in a day."
+    )
+    max_live_launches: int = Field(
+        4096, ge=1, description="Launches of jobs that are heard of at once, of all tokens."
+    )
     max_connections: int = Field(
         16_384, ge=1, description="Most connections at once; beyond it they are closed with 503."
     )

@@ -36,6 +36,11 @@ class Grant:
     session: bool = False
     """A person with a cookie: browsers send it by themselves, so writes check their origin."""
 
+    @property
+    def bearer(self) -> str:
+        """Whose share of the collector is used: limits count by it."""
+        return f"token {self.token_id}" if self.token_id else self.name
+
     def has(self, scope: Scope) -> bool:
         """Whether ``scope`` is granted; admin holds every scope."""
         return scope in self.scopes or "admin" in self.scopes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from paceline.errors import WireError
 from paceline.wire.codec import HEADER, Rejected, decode_frame, split_frames
 from paceline.wire.frames import Frame
+from paceline_service.access.cardinality import Cardinality
 from paceline_service.access.tokens import Grant
 from paceline_service.errors import BodyTooLargeError
 
@@ -87,6 +88,19 @@ def decode_body(
         else:
             out.frames.append(IncomingFrame(frame=frame, packed=packed, offset=at))
     return out
+
+
+def sort_out(decoded: DecodedBody, grant: Grant, cardinality: Cardinality) -> None:
+    """Refuse, as what the token does not cover, the frames that begin more than they may."""
+    over = {}
+    for item in decoded.frames:
+        if fault := cardinality.fault(item.frame, grant):
+            over[item.offset] = fault
+    if over:
+        decoded.frames = [item for item in decoded.frames if item.offset not in over]
+        for offset, fault in over.items():
+            decoded.reject(offset, fault, "cardinality")
+            decoded.forbidden.add(offset)
 
 
 def decode_message(packed: bytes, *, max_world_size: int) -> IncomingFrame | str:

@@ -24,7 +24,7 @@ from paceline_service.errors import (
     problem_response,
 )
 from paceline_service.ingest.commit import Outcome
-from paceline_service.ingest.decoding import IncomingFrame, decode_body
+from paceline_service.ingest.decoding import IncomingFrame, decode_body, sort_out
 from paceline_service.settings import CollectorSettings
 
 INLINE_BYTES = 64 << 10
@@ -77,6 +77,8 @@ class FramesEndpoint:
             decoded = decode_body(body, grant, **limits)
         else:
             decoded = await asyncio.to_thread(decode_body, body, grant, **limits)
+        if self._guard.cardinality is not None:
+            sort_out(decoded, grant, self._guard.cardinality)
         self._commits.count_rejects(decoded.reasons)
         if not decoded.frames:
             first = decoded.rejected[0].reason if decoded.rejected else "the body is empty"
