@@ -110,6 +110,10 @@ class StageWatch:
             )
         )
 
+    def finish(self) -> None:
+        """Let the last steps count: no more will come."""
+        self._sampler.flush()
+
     def _learn(self, step: JudgedStep) -> None:
         if self._places is not None:
             return

@@ -11,7 +11,9 @@ from paceline_service.analysis.whatif.graph import Graph, graph_of, joined_graph
 
 BATCH_STEPS = 32
 """Steps replayed together: their means are the ideal, and the cost per step falls."""
-BATCH_POINTS = 50_000
+BATCH_POINTS = 200_000
+SPARSE_BATCH_POINTS = 50_000
+"""Later on a batch takes many steps to fill, and what is new is to be seen soon."""
 MAX_STEP_POINTS = 100_000
 """A step of more points is not replayed: it would cost more than the rest of the analysis."""
 DENSE_POINTS = 500_000
@@ -38,6 +40,7 @@ class WhatIfSampler:
         self._points = 0
         self._seen = 0
         self._answer: tuple[int, WhatIf | None] = (-1, None)
+        """How many points it is of, and the figures of those."""
         self.too_large = 0
         """Steps that were left out because of their size."""
 
@@ -45,9 +48,9 @@ class WhatIfSampler:
         """Take the next step; new ``places`` make the figures begin anew."""
         if places is not None and places is not self._places:
             self._places, self._sums, self._before, self._waiting = places, None, None, []
-            self._points = self._seen = 0
+            self._points, self._seen, self._answer = 0, 0, (-1, None)
         self._seen += 1
-        if self._points > DENSE_POINTS and self._seen % SPARSE_STRIDE:
+        if not self._dense and self._seen % SPARSE_STRIDE:
             return
         if 2 * len(step.matches.rows) > MAX_STEP_POINTS:
             self.too_large += 1
@@ -55,17 +58,28 @@ class WhatIfSampler:
         graph = graph_of(step)
         if graph is None:
             return
-        if self._waiting and self._held() + len(graph) > BATCH_POINTS:
-            self._flush()
+        most = BATCH_POINTS if self._dense else SPARSE_BATCH_POINTS
+        if self._waiting and _points(self._waiting) + len(graph) > most:
+            self.flush()
         self._waiting.append(graph)
         self._points += len(graph)
         if len(self._waiting) == BATCH_STEPS:
-            self._flush()
+            self.flush()
 
     def figures(self) -> WhatIf | None:
-        """Return the sums over all replayed steps; None when there are none."""
-        if self._answer[0] != self._points:
-            self._answer = (self._points, self._with_waiting())
+        """Return the sums over the replayed steps; None when there are none.
+
+        While all steps are replayed, those of a batch count when it is whole: asked after every
+        step, it would be replayed every time. Of the first batch 1, 2, 4, ... steps count.
+        """
+        chosen = self._waiting
+        if self._dense:
+            if self._sums is not None:
+                return self._sums
+            chosen = chosen[: 1 << len(chosen).bit_length() >> 1]
+        points = self._points - _points(self._waiting[len(chosen) :])
+        if self._answer[0] != points:
+            self._answer = (points, self._with(chosen))
         return self._answer[1]
 
     def newest(self) -> WhatIf | None:
@@ -73,21 +87,28 @@ class WhatIfSampler:
         found = self.figures()
         return found - self._before if found is not None and self._before is not None else found
 
-    def _held(self) -> int:
-        return sum(len(graph) for graph in self._waiting)
+    def flush(self) -> None:
+        """Let the steps count that are waiting for others."""
+        if self._waiting:
+            self._before, self._sums = self._sums, self._with(self._waiting)
+            self._waiting, self._answer = [], (-1, None)
 
-    def _flush(self) -> None:
-        self._before, self._sums = self._sums, self._with_waiting()
-        self._waiting = []
+    @property
+    def _dense(self) -> bool:
+        return self._points <= DENSE_POINTS
 
-    def _with_waiting(self) -> WhatIf | None:
-        if not self._waiting:
+    def _with(self, graphs: list[Graph]) -> WhatIf | None:
+        if not graphs:
             return self._sums
-        together = what_if(joined_graphs(self._waiting), self._places, self._sums)
+        together = what_if(joined_graphs(graphs), self._places, self._sums)
         if together is not None:
             return together
         # A step that contradicts itself is left out, the others count.
         sums = self._sums
-        for graph in self._waiting:
+        for graph in graphs:
             sums = what_if(graph, self._places, sums) or sums
         return sums
+
+
+def _points(graphs: list[Graph]) -> int:
+    return sum(len(graph) for graph in graphs)
