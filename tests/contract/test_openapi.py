@@ -13,26 +13,33 @@ from paceline_service.openapi import openapi_document
 from paceline_service.settings import CollectorSettings
 
 ROUTES = {
-    "/v1/frames": "post",
-    "/v1/jobs": "get",
-    "/v1/jobs/{job}": "get",
-    "/v1/jobs/{job}/ranks": "get",
-    "/v1/jobs/{job}/report": "get",
-    "/v1/jobs/{job}/what-if": "get",
-    "/v1/jobs/{job}/steps": "get",
-    "/v1/jobs/{job}/events": "get",
-    "/v1/jobs/{job}/incidents": "get",
-    "/v1/jobs/{job}/event-log": "get",
-    "/v1/jobs/{job}/timeline": "get",
-    "/v1/jobs/{job}/settings": "get",
-    "/v1/offenders": "get",
-    "/v1/tokens": "get",
-    "/v1/tokens/{token_id}": "delete",
-    "/v1/audit": "get",
-    "/healthz": "get",
-    "/readyz": "get",
-    "/metrics": "get",
+    "/v1/frames": ["post"],
+    "/v1/jobs": ["get"],
+    "/v1/jobs/{job}": ["get"],
+    "/v1/jobs/{job}/ranks": ["get"],
+    "/v1/jobs/{job}/report": ["get"],
+    "/v1/jobs/{job}/what-if": ["get"],
+    "/v1/jobs/{job}/steps": ["get"],
+    "/v1/jobs/{job}/events": ["get"],
+    "/v1/jobs/{job}/incidents": ["get"],
+    "/v1/jobs/{job}/event-log": ["get"],
+    "/v1/jobs/{job}/timeline": ["get"],
+    "/v1/jobs/{job}/settings": ["get", "put"],
+    "/v1/incidents": ["get"],
+    "/v1/incidents/{incident_id}": ["get"],
+    "/v1/incidents/{incident_id}/ack": ["delete", "post"],
+    "/v1/incidents/{incident_id}/silence": ["delete", "post"],
+    "/v1/silences": ["get", "post"],
+    "/v1/silences/{silence_id}": ["delete"],
+    "/v1/offenders": ["get"],
+    "/v1/tokens": ["get", "post"],
+    "/v1/tokens/{token_id}": ["delete"],
+    "/v1/audit": ["get"],
+    "/healthz": ["get"],
+    "/readyz": ["get"],
+    "/metrics": ["get"],
 }
+JSON_CHANGES = [(path, method) for path in ROUTES for method in ROUTES[path] if method != "get"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +50,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_every_route_of_the_api_is_described(document: dict[str, Any]) -> None:
-    told = {path: next(iter(operations)) for path, operations in document["paths"].items()}
+    told = {path: sorted(operations) for path, operations in document["paths"].items()}
     assert told == ROUTES
 
 
@@ -85,6 +92,33 @@ def test_every_answer_about_a_job_names_its_problems(document: dict[str, Any]) -
 def test_steps_are_asked_for_by_from_and_to(document: dict[str, Any]) -> None:
     names = {p["name"] for p in document["paths"]["/v1/jobs/{job}/steps"]["get"]["parameters"]}
     assert {"job", "attempt", "from", "to", "ranks", "limit", "phases"} <= names
+
+
+def test_whatever_changes_something_needs_a_token_and_tells_what_it_refuses(
+    document: dict[str, Any],
+) -> None:
+    for path, method in JSON_CHANGES:
+        operation = document["paths"][path][method]
+        assert operation["security"] == [{"token": []}], path
+        if path != "/v1/frames":
+            assert {"401", "403", "409", "413", "415", "422"} <= set(operation["responses"]), path
+
+
+def test_lists_have_pages_and_answers_have_tags(document: dict[str, Any]) -> None:
+    for path in ("/v1/jobs", "/v1/jobs/{job}/ranks", "/v1/jobs/{job}/steps", "/v1/incidents",
+                 "/v1/jobs/{job}/incidents", "/v1/offenders", "/v1/silences"):  # fmt: skip
+        operation = document["paths"][path]["get"]
+        names = {parameter["name"] for parameter in operation["parameters"]}
+        assert {"limit", "cursor", "If-None-Match"} <= names, path
+        assert set(operation["responses"]["200"]["headers"]) == {"ETag", "Link"}, path
+        assert "304" in operation["responses"]
+
+
+def test_operations_are_named_in_words(document: dict[str, Any]) -> None:
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert re.fullmatch(r"[a-z]+(_[a-z]+)*", operation["operationId"])
+            assert operation["description"] or operation["summary"]
 
 
 def test_posting_frames_needs_a_token_and_tells_its_limits(document: dict[str, Any]) -> None:

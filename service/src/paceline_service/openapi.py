@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -9,7 +10,9 @@ from fastapi.openapi.utils import get_openapi
 
 from paceline.settings import LEVELS
 from paceline.wire.codec import CONTENT_TYPE
+from paceline_service import report_schema
 from paceline_service.errors import PROBLEM_MEDIA_TYPE, Problem
+from paceline_service.jobs import schemas as job_schemas
 
 _REJECTED = {
     "type": "object",
@@ -67,6 +70,23 @@ _FAULTS = {
 }
 
 
+_NOTHING_NEW = {"description": "Nothing has changed since the answer that had this tag."}
+_TAG = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "`ETag` of an earlier answer.",
+}
+_TAG_TOLD = {"description": "Of these bytes.", "schema": {"type": "string"}}
+_LINK_TOLD = {
+    "description": 'The next page: `<...>; rel="next"`; absent on the last one.',
+    "schema": {"type": "string"},
+}
+_UNTAGGED = {"events", "event-log", "timeline", "settings"}
+"""Routes of jobs whose answers have no tag: they stream, or change at every frame."""
+
+
 def openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the document; made once per application."""
     if app.openapi_schema:
@@ -80,18 +100,41 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
     )
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+    schemas = components.setdefault("schemas", {})
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= problem.pop("$defs", {}) | {"Problem": problem}
+    # FastAPI leaves out what is null in examples, and null is an answer here.
+    schemas["Finding"]["examples"] = [report_schema.EXAMPLE]
+    schemas["JobRow"]["examples"] = [job_schemas.EXAMPLE]
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["paths"]["/v1/frames"] = {"post": _frames_operation()}
     for path, operations in document["paths"].items():
-        if path.startswith(("/v1/tokens", "/v1/audit")):
-            for operation in operations.values():
-                operation["security"] = [{"token": []}]
-        if path.startswith("/v1/jobs") or path == "/metrics":
-            for method, operation in operations.items():
-                operation["security"] = [{"token": []}] if method == "put" else [{}, {"token": []}]
+        for method, operation in operations.items():
+            _complete(path, method, operation)
     app.openapi_schema = document
     return document
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    """Add what FastAPI does not know: names, tokens, tags."""
+    generated = operation["operationId"]
+    tail = f"_{re.sub(r'[^A-Za-z0-9]', '_', path.lstrip('/'))}_{method}"
+    operation["operationId"] = generated.removesuffix(tail).removesuffix("__").rstrip("_")
+    if path.startswith("/v1/") or path == "/metrics":
+        closed = method != "get" or path.startswith(("/v1/tokens", "/v1/audit"))
+        operation["security"] = [{"token": []}] if closed else [{}, {"token": []}]
+    if path == "/metrics":
+        content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        for status in ("401", "403", "421", "429", "503"):
+            operation["responses"][status] = {"description": _FAULTS[status], "content": content}
+    tagged = path.startswith(("/v1/jobs", "/v1/incidents", "/v1/offenders", "/v1/silences"))
+    if method == "get" and tagged and path.rpartition("/")[2] not in _UNTAGGED:
+        operation["responses"]["304"] = _NOTHING_NEW
+        operation.setdefault("parameters", []).append(_TAG)
+        told = operation["responses"]["200"].setdefault("headers", {})
+        told["ETag"] = _TAG_TOLD
+        if any(parameter["name"] == "cursor" for parameter in operation["parameters"]):
+            told["Link"] = _LINK_TOLD
 
 
 def _frames_operation() -> dict[str, Any]:

@@ -20,13 +20,13 @@ from paceline_service.incidents.repository import Chosen, Values
 from paceline_service.incidents.schemas import (
     IncidentDetail,
     IncidentList,
-    Kind,
     OffenderList,
 )
 from paceline_service.incidents.silences import SilenceBook
 from paceline_service.incidents.view import show_incidents
 from paceline_service.paging import MAX_LIMIT, Cursor, link_next, pack_cursor, unpack_cursor
 from paceline_service.parameters import MAX_INT64, Attempt, JobName, SinceWallNs
+from paceline_service.report_schema import Kind
 from paceline_service.store.database import Database
 
 ResolveAttempt = Callable[[str, int | None], Awaitable[int]]

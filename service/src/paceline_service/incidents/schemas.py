@@ -8,11 +8,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from paceline.errors import InputError
 from paceline.ranks import format_ranks, parse_ranks
+from paceline_service.report_schema import Finding, Kind
 
-Kind = Literal[
-    "straggler", "communication", "communication_bound", "imbalance", "stage_imbalance",
-    "uniform_slowdown", "hang", "desync",
-]  # fmt: skip
 MAX_SILENCE_S = 90 * 86_400
 """Longer silences are forgotten; what is meant to stay needs another alert rule."""
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
@@ -47,25 +44,17 @@ class SilenceView(BaseModel):
     ended_by: str | None
 
 
-class IncidentRow(BaseModel):
+class IncidentRow(Finding):
     """A finding of the report with its life."""
-
-    model_config = ConfigDict(extra="allow")  # the other fields of the finding (docs/report.md)
 
     id: int
     job: str
     attempt: int
-    kind: str
-    ranks: list[int]
-    cause: str
-    phase: str | None
-    first_step: int | None
-    last_step: int | None
     open: bool
     opened_wall_ns: int
     updated_wall_ns: int
     closed_wall_ns: int | None
-    closed_reason: str | None
+    closed_reason: Literal["recovered", "withdrawn", "ended"] | None
     earlier_incidents: int
     """Of other jobs or launches in the 30 days before, that named the same node or GPU."""
     acknowledged: AcknowledgementView | None

@@ -21,7 +21,7 @@ from paceline_service.jobs.event_stream import MEDIA_TYPE as EVENTS_MEDIA_TYPE
 from paceline_service.jobs.event_stream import EventStreams
 from paceline_service.jobs.events import Place, Wanted, job_events
 from paceline_service.jobs.feed import DecodeRecords
-from paceline_service.jobs.pages import Verdict, ranks_page, steps_page
+from paceline_service.jobs.pages import ranks_page, steps_page
 from paceline_service.jobs.service import DEFAULT_STEPS, MAX_STEPS, ChosenJobs, JobService
 from paceline_service.jobs.timeline import (
     DEFAULT_STEPS as TIMELINE_STEPS,
@@ -33,6 +33,7 @@ from paceline_service.jobs.timeline import Asked, Timelines, unpacked
 from paceline_service.jobs.what_if import what_if
 from paceline_service.paging import MAX_LIMIT, Cursor, link_next, pack_cursor, unpack_cursor
 from paceline_service.parameters import Attempt, JobName, SinceWallNs
+from paceline_service.report_schema import Verdict
 
 Ranks = Annotated[
     str | None, Query(max_length=65536, description="Rank list, for example 0,5-7; default: all.")

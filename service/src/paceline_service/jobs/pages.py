@@ -11,10 +11,8 @@ from paceline_service.jobs.steps import columns
 from paceline_service.paging import pack_cursor, unpack_cursor
 
 Json = dict[str, Any]
-Verdict = Literal[
-    "straggler", "communication", "communication_bound", "imbalance", "stage_imbalance",
-    "uniform_slowdown", "hang", "desync", "healthy", "insufficient_evidence",
-]  # fmt: skip
+MAX_CELLS = 4_000_000
+"""Steps times ranks of one page: 100 MB of JSON. With phases a cell counts three times."""
 
 
 def ranks_page(
@@ -63,6 +61,7 @@ async def steps_page(
     key = unpack_cursor(cursor, tuple[Literal["from", "to"], int])
     if key is not None:
         first, last = (key[1], last) if key[0] == "from" else (None, key[1])
+    limit = min(limit, max(MAX_CELLS // (len(ranks) * (3 if phases else 1)), 1))
     steps = await service.steps(row, first, last, limit)
     content = columns(row.ref.job, row.ref.ordinal, steps, ranks, phases=phases)
     content["next"] = None

@@ -6,7 +6,20 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from paceline_service.report_schema import Cause, Report, Verdict
+
+__all__ = ["Report"]
+
 State = Literal["running", "silent", "ended"]
+
+
+EXAMPLE: dict[str, Any] = {
+    "job": "llm-7b", "run_id": "4711", "attempt": 1, "launch_attempt": 0, "world_size": 64,
+    "ranks_seen": 64, "state": "running", "first_seen_wall_ns": 1767225600000000000,
+    "last_seen_wall_ns": 1767229200000000000, "steps": 3600, "verdict": "straggler",
+    "headline": "Rank 5 is slow in backward since step 210: every step takes 1.25 times as long.",
+    "slowdown": 1.25,
+}  # fmt: skip
 
 
 class JobRow(BaseModel):
@@ -22,7 +35,7 @@ class JobRow(BaseModel):
     first_seen_wall_ns: int
     last_seen_wall_ns: int
     steps: int
-    verdict: str
+    verdict: Verdict
     headline: str
     slowdown: float | None
 
@@ -42,7 +55,7 @@ class AttemptRow(BaseModel):
     launch_attempt: int
     first_seen_wall_ns: int
     state: State
-    verdict: str
+    verdict: Verdict
 
 
 class GroupRow(BaseModel):
@@ -82,6 +95,7 @@ class RankRow(BaseModel):
     caused_wait_ns: int | None = None
     blamed_wait_ns: int | None = None
     last_arriver: int | None = None
+    cause: Cause | None = None
     node: str
     step: int | None
     last_seen_wall_ns: int | None
@@ -97,23 +111,6 @@ class RankList(BaseModel):
 
     ranks: list[RankRow]
     next: str | None = Field(description="`cursor` of the next page; null: there is none.")
-
-
-class Report(BaseModel):
-    """``paceline.report/1`` (docs/report.md)."""
-
-    schema_: str = Field(alias="schema")
-    job: dict[str, Any]
-    verdict: str
-    slowdown: float | None
-    idle_ratio: float | None
-    gamma: float | None
-    wasted_gpu_s: float | None
-    wasted_gpu_s_by_cause: dict[str, float] = Field(default_factory=dict)
-    findings: list[dict[str, Any]]
-    data: dict[str, Any]
-    what_if: dict[str, Any] | None = None
-    ranks: list[dict[str, Any]]
 
 
 class WhatIfCandidate(BaseModel):

@@ -1,0 +1,95 @@
+"""``paceline.report/1`` as types for the OpenAPI document (docs/report.md, analysis/report.py)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+Kind = Literal[
+    "hang", "desync", "straggler", "communication", "communication_bound", "imbalance",
+    "stage_imbalance", "uniform_slowdown",
+]  # fmt: skip
+Verdict = Kind | Literal["healthy", "insufficient_evidence"]
+Cause = Literal["gpu_throttle", "gpu_fault", "compute", "input", "host", "gc", "network", "unknown"]
+EXAMPLE: dict[str, Any] = {
+    "kind": "straggler", "ranks": [5], "nodes": ["node-a"], "cause": "gpu_throttle",
+    "phase": "backward", "first_step": 210, "last_step": 499, "slowdown": 1.25,
+    "recoverable_ratio": 0.12, "wasted_gpu_s": 91.7, "confidence": 0.999,
+    "evidence": ["rank 5 takes 1.25 times as long in backward as its peers since step 210"],
+    "action": "scontrol update nodename=node-a state=drain reason=paceline", "links": [],
+    "collective": None, "period_steps": None,
+}  # fmt: skip
+
+
+class Finding(BaseModel):
+    """One thing that is wrong: who, why, since when, what it costs, what to do."""
+
+    kind: Kind
+    ranks: list[int]
+    nodes: list[str]
+    cause: Cause
+    phase: str | None
+    first_step: int | None
+    last_step: int | None
+    slowdown: float | None
+    recoverable_ratio: float | None
+    wasted_gpu_s: float | None
+    confidence: float | None
+    evidence: list[str]
+    action: str | None
+    links: list[list[int]]
+    collective: dict[str, Any] | None
+    period_steps: float | None
+
+
+class ReportJob(BaseModel):
+    """What was seen of the job."""
+
+    name: str
+    attempt: int
+    state: Literal["running", "silent", "ended"]
+    headline: str
+    world_size: int
+    ranks_observed: int
+    steps: int
+    collectives: int
+
+
+class ReportData(BaseModel):
+    """How complete the data is."""
+
+    complete: bool
+    dropped: dict[str, int]
+    steps_left_out: int = 0
+    notes: list[str]
+
+
+class ReportRank(BaseModel):
+    """Totals of one rank."""
+
+    rank: int
+    self_ns: int
+    wait_ns: int
+    exposed_comm_ns: int
+    caused_wait_ns: int
+    blamed_wait_ns: int
+    last_arriver: int
+    cause: Cause | None = None
+
+
+class Report(BaseModel):
+    """``paceline.report/1`` (docs/report.md)."""
+
+    schema_: Literal["paceline.report/1"] = Field(alias="schema")
+    job: ReportJob
+    verdict: Verdict
+    slowdown: float | None
+    idle_ratio: float | None
+    gamma: float | None
+    wasted_gpu_s: float | None
+    wasted_gpu_s_by_cause: dict[str, float] = Field(default_factory=dict)
+    findings: list[Finding]
+    data: ReportData
+    what_if: dict[str, Any] | None = None
+    ranks: list[ReportRank]
