@@ -95,7 +95,9 @@ class Collector:
             persister.put(update)
 
         options = Options(
-            hang_floor_s=settings.hang_floor_s, hang_startup_s=settings.hang_startup_s
+            details=True,
+            hang_floor_s=settings.hang_floor_s,
+            hang_startup_s=settings.hang_startup_s,
         )
 
         def make_analysis(world_size: int) -> JobAnalysis:

@@ -17,7 +17,7 @@ from paceline.errors import AnalysisError
 from paceline_service.analysis.blame.ledger import BlameLedger
 from paceline_service.analysis.blame.noise import ReleaseNoise
 from paceline_service.analysis.blame.sampling import is_left_out, row_of_times
-from paceline_service.analysis.blame.timeline import StepRow, build_step
+from paceline_service.analysis.blame.timeline import StepDetail, StepRow, build_step
 from paceline_service.analysis.blame.waits import measure_waits
 from paceline_service.analysis.causes.telemetry import SampleLike
 from paceline_service.analysis.causes.watch import CauseWatch
@@ -311,7 +311,14 @@ class JobAnalysis:
         self._drain.see(judged)
         for channel in self._channels:
             channel.see(judged)
-        return row
+        if not self.options.details:
+            return row
+        detail = StepDetail(
+            rank=exposures.rank, position_ns=exposures.position_ns, wait_ns=exposures.wait_ns,
+            comm_ns=exposures.comm_ns, caused_ns=blame.caused_ns,
+            blamed_ns=blame.blamed_ns.sum(axis=1), last_count=blame.last_count,
+        )  # fmt: skip
+        return replace(row, detail=detail)
 
     def _facts(self) -> JobFacts:
         return JobFacts(

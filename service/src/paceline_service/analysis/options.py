@@ -11,6 +11,8 @@ DAY_S = 86_400.0
 class Options:
     """How cautious the analysis is. One number matters to users: the false-alarm rate."""
 
+    details: bool = False
+    """Steps come with what is drawn of them (``StepRow.detail``)."""
     false_namings_per_month: float = 1.0
     """Allowed false namings per job in 30 days (docs/math/evidence.md)."""
     settling_steps: int = 5

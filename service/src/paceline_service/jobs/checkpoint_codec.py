@@ -50,14 +50,17 @@ _MODULES = frozenset(
     {
         "paceline.telemetry", "paceline.vocabulary", "paceline.wire.columns",
         "paceline.wire.frames",
-        "paceline_service.jobs.feed", "paceline_service.jobs.newest",
+        "paceline_service.jobs.details", "paceline_service.jobs.feed",
+        "paceline_service.jobs.lanes", "paceline_service.jobs.newest",
         "paceline_service.jobs.reorder", "paceline_service.jobs.stream",
-        "paceline_service.jobs.walltime", "paceline_service.store.frames",
+        "paceline_service.jobs.walltime", "paceline_service.jobs.windows",
+        "paceline_service.store.frames",
     }
 )  # fmt: skip
 """Beside those of the analysis: modules whose classes (and nothing else) may be met."""
 _SOURCES = (
-    "analysis", "jobs/checkpoint_codec.py", "jobs/columns.py", "jobs/feed.py", "jobs/live.py",
+    "analysis", "jobs/checkpoint_codec.py", "jobs/columns.py", "jobs/details.py", "jobs/feed.py",
+    "jobs/lanes.py", "jobs/live.py", "jobs/windows.py",
     "jobs/newest.py", "jobs/reorder.py", "jobs/sanitize.py", "jobs/stream.py", "jobs/walltime.py",
     "store/frames.py",
 )  # fmt: skip

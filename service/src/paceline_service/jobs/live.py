@@ -16,6 +16,7 @@ from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.export.words import headline
 from paceline_service.jobs.checkpoint_codec import CheckpointError, dump, load
+from paceline_service.jobs.details import DetailKeeper
 from paceline_service.jobs.feed import FrameFeed
 from paceline_service.jobs.snapshot import (
     ENDED,
@@ -41,7 +42,7 @@ STEP_BUCKETS_S = (
 _BUCKETS_NS = [int(bound * 1e9) for bound in STEP_BUCKETS_S]
 _WRITTEN = (
     "applied_id", "last_seen_wall_ns", "_analysis", "_feed", "_last_step", "_last_start_wall_ns",
-    "_buckets", "_count", "_sum_ns",
+    "_buckets", "_count", "_sum_ns", "_details",
 )  # fmt: skip
 """What a checkpoint holds. Recent steps and the published report are in the store."""
 
@@ -89,6 +90,7 @@ class LiveAttempt:
         self._buckets = [0] * (len(_BUCKETS_NS) + 1)
         self._count = 0
         self._sum_ns = 0
+        self._details = DetailKeeper(attempt.world_size, attempt.first_seen_wall_ns)
 
     def push(self, committed: CommittedFrame, now_mono_s: float) -> None:
         """Take one committed frame; one that was taken before is ignored."""
@@ -168,6 +170,7 @@ class LiveAttempt:
         self._feed.settle()
         if not self.finished and self._is_over(now_mono_s):
             self._keep(self._analysis.finish())
+            self._details.finish()
             self.finished = True
             self._dirty = True
         state = self.state(now_mono_s)
@@ -207,9 +210,11 @@ class LiveAttempt:
         self._buckets[bisect_left(_BUCKETS_NS, row.duration_ns)] += 1
         self._count += 1
         self._sum_ns += row.duration_ns
+        start_wall_ns = self._start_wall_ns(row)
+        self._details.take(row, start_wall_ns, self._to_wall_ns)
         return Step(
             step=row.step,
-            start_wall_ns=self._start_wall_ns(row),
+            start_wall_ns=start_wall_ns,
             duration_ns=row.duration_ns,
             slowest_rank=row.slowest_rank,
             per_rank=stack_per_rank(row.self_ns, row.wait_ns, row.comm_ns, row.phase_self_ns),
@@ -218,13 +223,16 @@ class LiveAttempt:
     def _start_wall_ns(self, row: StepRow) -> int:
         """Return when the step began on the clock of the lowest rank that has one."""
         for rank in np.flatnonzero(row.start_ns >= 0).tolist():
-            stream = self._feed.newest(rank)
-            wall_ns = stream.clock.to_wall_ns(int(row.start_ns[rank])) if stream else -1
+            wall_ns = self._to_wall_ns(rank, int(row.start_ns[rank]))
             if wall_ns >= 0:
                 # Never before the step before: ranks take turns in being the lowest present.
                 self._last_start_wall_ns = max(wall_ns, self._last_start_wall_ns)
                 return self._last_start_wall_ns
         return -1
+
+    def _to_wall_ns(self, rank: int, time_mono_ns: int) -> int:
+        stream = self._feed.newest(rank)
+        return stream.clock.to_wall_ns(time_mono_ns) if stream else -1
 
     def _publish(self, state: str) -> Update:
         report = self._analysis.report().to_dict()
@@ -259,7 +267,9 @@ class LiveAttempt:
         self._published = snapshot
         steps, self._new_steps = tuple(self._new_steps), []
         changed = before is None or before.report_json != encoded
-        return Update(snapshot=snapshot, steps=steps, changed=changed)
+        self._details.lanes.flag(r for one in report["findings"] for r in one["ranks"])
+        details = self._details.collect()
+        return Update(snapshot=snapshot, steps=steps, changed=changed, details=details)
 
     def _rank_rows(self, report: Json) -> list[Json]:
         totals = {row["rank"]: row for row in report["ranks"]}

@@ -15,9 +15,10 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paceline_service.jobs import checkpoint_store, repository
+from paceline_service.jobs import checkpoint_store, details_store, repository
 from paceline_service.jobs.checkpoint_codec import pack
 from paceline_service.jobs.checkpoint_store import Staged
+from paceline_service.jobs.details import Details
 from paceline_service.jobs.snapshot import ENDED, Captured, Snapshot, Update
 from paceline_service.jobs.steps import Step
 from paceline_service.store.database import Database
@@ -26,6 +27,8 @@ FLUSH_S = 1.0
 STATE_S = 5.0
 """How often the state of a running attempt is written."""
 MAX_PENDING_STEPS = 20_000
+MAX_LANES = 20_000
+"""Lanes of one flush: with hundreds of jobs their lanes are given up before anything else."""
 TIDY_S = 3600.0
 _log = structlog.get_logger("paceline.persist")
 
@@ -40,6 +43,7 @@ class _Pending:
     steps: list[Step] = field(default_factory=list)
     urgent: bool = False
     checkpoint: Captured | None = None
+    details: Details = field(default_factory=Details)
 
 
 class Persister:
@@ -62,6 +66,7 @@ class Persister:
         self._gaps: set[int] = set()
         self._task: asyncio.Task[None] | None = None
         self.steps_given_up = 0
+        self.lanes_given_up = 0
         self.failures = 0
 
     def start(self) -> None:
@@ -90,6 +95,7 @@ class Persister:
         pending.urgent |= update.snapshot.state == "ended"
         pending.snapshot = update.snapshot
         pending.steps += update.steps
+        pending.details.add(update.details)
         pending.checkpoint = update.checkpoint or pending.checkpoint
         excess = len(pending.steps) - MAX_PENDING_STEPS
         if excess > 0:  # the database is away; a replay would bring them back
@@ -105,7 +111,7 @@ class Persister:
         due: list[tuple[int, _Pending, bool]] = []
         for attempt_id, pending in list(self._pending.items()):
             whole = pending.urgent or now_s - self._written_mono_s.get(attempt_id, 0.0) >= STATE_S
-            if whole or pending.steps:
+            if whole or pending.steps or pending.details:
                 due.append((attempt_id, pending, whole))
         if not due:
             return
@@ -114,6 +120,7 @@ class Persister:
         steps = {attempt_id: list(pending.steps) for attempt_id, pending, _ in due}
         snapshots = {attempt_id: pending.snapshot for attempt_id, pending, _ in due}
         rows = await asyncio.to_thread(_rows, steps)
+        details = self._take_details([(number, pending) for number, pending, _ in due])
         foreign: set[int] = set()
         try:
             async with self._database.write() as connection:
@@ -122,6 +129,7 @@ class Persister:
                     if attempt_id in foreign:
                         continue
                     await repository.save_steps(connection, rows[attempt_id])
+                    await details_store.save(connection, attempt_id, details[attempt_id])
                     if whole:
                         await repository.save_snapshot(connection, snapshots[attempt_id])
                         await self._on_snapshot(connection, snapshots[attempt_id])
@@ -132,6 +140,7 @@ class Persister:
         except (SQLAlchemyError, OSError) as error:
             self.failures += 1
             _log.error("steps and states are not written; they are tried again", error=str(error))
+            self._keep_details(details)
             return
         for attempt_id in foreign:  # its owner writes it
             del self._pending[attempt_id]
@@ -142,12 +151,35 @@ class Persister:
             del pending.steps[: len(steps[attempt_id])]
             if whole:
                 self._written_mono_s[attempt_id] = now_s
-            left = pending.steps or pending.checkpoint
+            left = pending.steps or pending.checkpoint or pending.details
             if whole and pending.snapshot is snapshots[attempt_id] and not left:
                 del self._pending[attempt_id]
         for attempt_id, at_s in list(self._written_mono_s.items()):
             if now_s - at_s > 10 * STATE_S:
                 del self._written_mono_s[attempt_id]
+
+    def _take_details(self, due: list[tuple[int, _Pending]]) -> dict[int, Details]:
+        """Return the details that are written now; those of too many jobs are given up."""
+        taken, rows = {}, 0
+        for number, pending in due:
+            taken[number], pending.details = pending.details, Details()
+            rows += len(taken[number].lanes)
+        if rows > MAX_LANES:
+            self.lanes_given_up += rows
+            for details in taken.values():
+                details.lanes = []
+        return taken
+
+    def _keep_details(self, details: dict[int, Details]) -> None:
+        """Put back what was not written, before what has come since."""
+        for number, earlier in details.items():
+            pending = self._pending.get(number)
+            if pending is not None:
+                earlier.add(pending.details)
+                pending.details = earlier
+                if len(earlier.lanes) > MAX_LANES:
+                    self.lanes_given_up += len(earlier.lanes)
+                    earlier.lanes = []
 
     async def _foreign(
         self, connection: AsyncConnection, snapshots: dict[int, Snapshot]

@@ -14,7 +14,13 @@ from paceline.wire.codec import decode_frame
 from paceline_service.jobs.snapshot import Snapshot, pack_state
 from paceline_service.jobs.steps import Step, pack_ranks, unpack_ranks
 from paceline_service.store.frames import AttemptRef, CommittedFrame
-from paceline_service.store.models import FrameRow, Job, JobAttempt, RankIncarnation, StepSummary
+from paceline_service.store.models import (
+    FrameRow,
+    Job,
+    JobAttempt,
+    RankIncarnation,
+    StepSummary,
+)
 from paceline_service.store.sequences import SequenceRanges
 from paceline_service.store.sizes import ROW_BYTES, STEPS, add_bytes
 
@@ -160,6 +166,17 @@ async def missing_frames(
         head = ((row.low_seq, first),) if first > row.low_seq else ()
         missing[row.incarnation] = head + known.gaps()
     return missing
+
+
+async def last_frames(connection: AsyncConnection, attempt: AttemptRef) -> dict[str, int]:
+    """Return per incarnation the number of the newest frame that the store holds."""
+    query = (
+        select(RankIncarnation.incarnation, func.max(FrameRow.frame_seq))
+        .join(FrameRow, FrameRow.incarnation_id == RankIncarnation.id)
+        .where(RankIncarnation.attempt_id == attempt.id)
+        .group_by(RankIncarnation.id, RankIncarnation.incarnation)
+    )
+    return {name: last for name, last in (await connection.execute(query)).all()}
 
 
 async def steps_between(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from paceline_service.analysis.whatif.drain import Drain
+from paceline_service.jobs.details import Details
 from paceline_service.jobs.steps import RecentSteps, Step
 from paceline_service.store.frames import AttemptRef
 
@@ -89,6 +90,7 @@ class Update:
     """Whether the report differs from the one published before."""
     checkpoint: Captured | None = None
     """To be stored with the steps and the state, in one transaction."""
+    details: Details = field(default_factory=Details)
 
 
 def pack_state(snapshot: Snapshot) -> bytes:

@@ -10,13 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event, text
+from sqlalchemy import Insert, event, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from paceline_service.errors import DatabaseInUseError
 from paceline_service.store.advisory import AdvisoryLock
+from paceline_service.store.models import Base
 
 _SQLITE_PRAGMAS = (
     # Takes effect in a new file only: pages that retention frees can be given back to the disk.
@@ -145,6 +147,13 @@ class Database:
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None
+
+
+def insert_or_ignore(connection: AsyncConnection, model: type[Base]) -> Insert:
+    """Return an insert that leaves out rows whose key is there already."""
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(model).on_conflict_do_nothing()
+    return postgresql.insert(model).on_conflict_do_nothing()
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:

@@ -15,7 +15,7 @@ from paceline.vocabulary import EXCLUSIVE_PHASES, OVERLAYS, Phase, RecordKind
 from paceline_service.analysis.blame.waits import Waits
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.matching.table import Table
-from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 
 PHASES = len(EXCLUSIVE_PHASES)
 _OVERLAYS = [int(phase) for phase in OVERLAYS]
@@ -38,6 +38,8 @@ class StepRow:
     comm_ns: Int64Array
     phase_self_ns: Int64Array
     slowest_rank: int
+    detail: StepDetail | None = None
+    """Where it is asked for (``Options.details``)."""
 
     @property
     def present(self) -> BoolArray:
@@ -73,6 +75,22 @@ class Exposures:
     comm_before_ns: Int64Array
     wait_before_ns: Int64Array
     position_ns: Int64Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDetail:
+    """What is drawn of a step: its E joins as in ``Exposures``, and who was waited for (R,).
+
+    ``caused_ns``, ``blamed_ns`` and ``last_count`` are those of ``StepBlame``, over all phases.
+    """
+
+    rank: Int64Array
+    position_ns: Int64Array
+    wait_ns: Int64Array
+    comm_ns: Int64Array
+    caused_ns: Int64Array
+    blamed_ns: FloatArray
+    last_count: Int64Array
 
 
 def build_step(

@@ -1,0 +1,54 @@
+"""The SQL of lanes and windows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from paceline_service.jobs.details import Details
+from paceline_service.jobs.lanes import LANE_COLUMNS
+from paceline_service.jobs.windows import COLUMNS as WINDOW_COLUMNS
+from paceline_service.store.database import insert_or_ignore
+from paceline_service.store.models import Lane, RankWindow
+from paceline_service.store.sizes import LANES, ROW_BYTES, WINDOWS, add_bytes
+
+
+async def save(connection: AsyncConnection, attempt_id: int, details: Details) -> None:
+    """Store lanes and windows; what an analysis that began anew had stored before is replaced."""
+    if (first := details.first_step) >= 0:
+        mine = (Lane.attempt_id == attempt_id) & (Lane.step >= first)
+        await _delete(connection, Lane, LANES, mine)
+        mine = (RankWindow.attempt_id == attempt_id) & (RankWindow.last_step >= first)
+        await _delete(connection, RankWindow, WINDOWS, mine)
+    await _insert(connection, attempt_id, Lane, LANES, LANE_COLUMNS, details.lanes)
+    await _insert(connection, attempt_id, RankWindow, WINDOWS, WINDOW_COLUMNS, details.windows)
+
+
+async def _delete(
+    connection: AsyncConnection,
+    model: type[Lane | RankWindow],
+    name: str,
+    which: ColumnElement[bool],
+) -> None:
+    gone = (await connection.execute(delete(model).where(which))).rowcount
+    await add_bytes(connection, name, -gone * ROW_BYTES[name])
+
+
+async def _insert(
+    connection: AsyncConnection,
+    attempt_id: int,
+    model: type[Lane | RankWindow],
+    name: str,
+    columns: Sequence[str],
+    rows: Sequence[tuple[Any, ...]],
+) -> None:
+    if not rows:
+        return
+    of_all = {"attempt_id": attempt_id, "stored_wall_ns": time.time_ns()}
+    values = [{**of_all, **dict(zip(columns, row, strict=True))} for row in rows]
+    await connection.execute(insert_or_ignore(connection, model), values)
+    await add_bytes(connection, name, len(rows) * ROW_BYTES[name])
