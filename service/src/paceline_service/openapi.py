@@ -123,8 +123,10 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     if path.startswith("/v1/") or path == "/metrics":
         closed = method != "get" or path.startswith(("/v1/tokens", "/v1/audit"))
         operation["security"] = [{"token": []}] if closed else [{}, {"token": []}]
+    content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    too_large = "Request line and headers together are too large."
+    operation["responses"]["431"] = {"description": too_large, "content": content}
     if path == "/metrics":
-        content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         for status in ("401", "403", "421", "429", "503"):
             operation["responses"][status] = {"description": _FAULTS[status], "content": content}
     tagged = path.startswith(("/v1/jobs", "/v1/incidents", "/v1/offenders", "/v1/silences"))
