@@ -19,6 +19,7 @@ from paceline.metrics import Metric
 from paceline_service.collector import Collector
 from paceline_service.errors import PermissionDeniedError
 from paceline_service.export import prometheus
+from paceline_service.export.labels import bounded_reasons
 from paceline_service.export.prometheus import JobSample, Sample
 from paceline_service.incidents.service import closed_reason
 from paceline_service.jobs.live import STEP_BUCKETS_S
@@ -152,7 +153,7 @@ def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) ->
             metrics.ACCESS_REFUSED: {(name,): n for name, n in collector.guard.refused.items()},
             metrics.INGEST_REFUSED: {(name,): n for name, n in stats.refused.items()},
             metrics.RANK_SILENCED: _silenced(collector, latest.values()),
-            metrics.DROPPED: {key: float(count) for key, count in drops.items()},
+            metrics.DROPPED: bounded_reasons(drops),
             **(bus.labelled() if bus is not None else {}),
         },
     )

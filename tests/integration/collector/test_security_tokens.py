@@ -233,3 +233,24 @@ def test_when_tokens_were_used_is_stored_at_the_end_and_a_revoked_first_token_st
     assert status(alone.client(token), "/v1/tokens") == 401
     assert os.stat(alone.directory / "token").st_mode & 0o777 == 0o600
     assert alone.stop() == 0
+
+
+def test_settings_that_were_changed_between_two_starts_are_audited_without_secrets(
+    tmp_path: Path,
+) -> None:
+    collector = CollectorProcess(tmp_path / "state").start()
+    first = collector.client().get_json("/v1/audit")["entries"]
+    assert [entry["action"] for entry in first] == ["settings.start"]
+    assert first[0]["new"]["token"] == "set"
+    assert TOKEN not in json.dumps(first)
+    assert collector.stop() == 0
+    collector.start()
+    assert collector.client().get_json("/v1/audit")["entries"] == first, "nothing was changed"
+    assert collector.stop() == 0
+    collector.environment["PACELINE_SERVE_AUDIT_RETENTION_DAYS"] = "30"
+    collector.start()
+    newest = collector.client().get_json("/v1/audit")["entries"][0]
+    assert newest["old"] == {"audit_retention_days": None}
+    assert newest["new"]["audit_retention_days"] == 30
+    assert newest["actor"].startswith("local user")
+    assert collector.stop() == 0

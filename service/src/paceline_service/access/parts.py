@@ -12,6 +12,7 @@ from paceline_service.access.known import KnownTokens
 from paceline_service.access.oidc.people import OidcPeople
 from paceline_service.access.rate import RateLimiter
 from paceline_service.access.repository import TokenRepository
+from paceline_service.access.started import audit_settings
 from paceline_service.access.upkeep import Upkeep
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.database import Database
@@ -22,6 +23,7 @@ class Access:
     """Who may do what, for one collector; made by ``build``."""
 
     settings: CollectorSettings
+    database: Database
     tokens: TokenRepository
     guard: Guard
     upkeep: Upkeep
@@ -51,7 +53,14 @@ class Access:
             ),
         )
         upkeep = Upkeep(database, known, audit_retention_days=settings.audit_retention_days)
-        return cls(settings=settings, tokens=tokens, guard=guard, upkeep=upkeep, people=people)
+        return cls(
+            settings=settings,
+            database=database,
+            tokens=tokens,
+            guard=guard,
+            upkeep=upkeep,
+            people=people,
+        )
 
     async def start(self) -> Path | None:
         """Begin; return the file that holds the first token, if there is one.
@@ -60,6 +69,7 @@ class Access:
             ConfigError: the collector would listen beyond loopback without any token.
         """
         token_file = await ensure_token(self.tokens, self.settings)
+        await audit_settings(self.database, self.settings)
         await self.upkeep.start()
         return token_file
 
