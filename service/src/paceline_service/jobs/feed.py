@@ -26,6 +26,10 @@ DecodeRecords = Callable[[Frame], Records]
 OnTelemetry = Callable[[int, list[Sample]], None]
 """Told the rank and its samples, in the order of its frames."""
 MAX_NOTES = 50
+MAX_GROUPS = 1 << 18
+"""Definitions of groups of one attempt, every epoch of them: beyond it somebody invents them."""
+MAX_MEMBERS = 1 << 23
+"""Their members altogether: five dimensions of 100,000 ranks, made anew sixteen times."""
 _OF_PROCESS = frozenset({"_on_telemetry"})
 LATE_STEPS = 20
 """A rank first heard of when others are this far has joined late, and that is noted."""
@@ -105,6 +109,7 @@ class FrameFeed:
         self._followed_from: dict[int, int] = {}
         self._defined: dict[tuple[str, str, int, str, int], tuple[int, frozenset[int]]] = {}
         """Groups that were declared: the index of each and its members."""
+        self._members = 0
         self._of_rank: defaultdict[int, list[Stream]] = defaultdict(list)
         self._last_step = -1
         self._step_bases: dict[int, int] = {0: 0}
@@ -351,6 +356,11 @@ class FrameFeed:
             group = stream.group(definition, self.attempt.world_size)
             if group is None:
                 stream.lost["bad_group"] += 1
+                return
+            self._members += len(group.ranks)
+            if len(self._defined) >= MAX_GROUPS or self._members > MAX_MEMBERS:
+                stream.lost["bad_group"] += 1
+                self._note(f"more than {MAX_GROUPS} groups or {MAX_MEMBERS} members: not followed")
                 return
             known = self._sink.declare_group(group), frozenset(group.ranks)
             self._defined[key] = known
