@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 SCHEMA = "paceline.report/1"
@@ -48,6 +49,10 @@ class RankRow:
     last_arriver: int
     cause: str | None = None
     """Of the costliest finding that names the rank; null for a rank that none names."""
+
+
+_ROW_NAMES = tuple(field.name for field in fields(RankRow))
+_row_values = attrgetter(*_ROW_NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,5 +112,6 @@ class Report:
                 "notes": self.notes,
             },
             **({"what_if": self.what_if} if self.what_if else {}),
-            "ranks": [asdict(row) for row in self.ranks],
+            # Not asdict, which copies each number: there are thousands of ranks.
+            "ranks": [dict(zip(_ROW_NAMES, _row_values(row), strict=True)) for row in self.ranks],
         }

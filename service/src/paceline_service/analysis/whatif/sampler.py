@@ -50,7 +50,8 @@ class WhatIfSampler:
             self._places, self._sums, self._before, self._waiting = places, None, None, []
             self._points, self._seen, self._answer = 0, 0, (-1, None)
         self._seen += 1
-        if not self._dense and self._seen % SPARSE_STRIDE:
+        dense = self._dense
+        if not dense and self._seen % SPARSE_STRIDE:
             return
         if 2 * len(step.matches.rows) > MAX_STEP_POINTS:
             self.too_large += 1
@@ -58,12 +59,12 @@ class WhatIfSampler:
         graph = graph_of(step)
         if graph is None:
             return
-        most = BATCH_POINTS if self._dense else SPARSE_BATCH_POINTS
+        most = BATCH_POINTS if dense else SPARSE_BATCH_POINTS
         if self._waiting and _points(self._waiting) + len(graph) > most:
             self.flush()
         self._waiting.append(graph)
         self._points += len(graph)
-        if len(self._waiting) == BATCH_STEPS:
+        if len(self._waiting) == BATCH_STEPS or (dense and not self._dense):
             self.flush()
 
     def figures(self) -> WhatIf | None:
