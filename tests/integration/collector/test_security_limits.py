@@ -275,4 +275,24 @@ def test_addresses_that_a_client_claims_are_believed_of_trusted_proxies_only(
     directory = tmp_path_factory.mktemp("behind") / "state"
     behind = CollectorProcess(directory, PACELINE_SERVE_TRUSTED_PROXIES='["127.0.0.1"]').start()
     assert address(behind) == "203.0.113.7"
+    with pytest.raises(ProblemError, match="needs a token"):
+        behind.client("").jobs()  # behind an ingress nobody reads without a token
     assert behind.stop() == 0
+
+
+def test_reads_are_open_to_this_machine_and_not_through_a_proxy_on_it(
+    strict: CollectorProcess,
+) -> None:
+    def status(**headers: str) -> int:
+        connection = http.client.HTTPConnection(urlsplit(strict.url).netloc, timeout=20)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("GET", "/v1/jobs", headers=sent)
+        answer = connection.getresponse().status
+        connection.close()
+        return answer
+
+    assert status() == status(Host="localhost:1") == 200
+    assert status(X_Forwarded_For="203.0.113.7") == 401
+    assert status(Via="1.1 proxy") == 401
+    assert status(Forwarded="for=203.0.113.7") == 401
+    assert status(X_Forwarded_For="203.0.113.7", Authorization=f"Bearer {TOKEN}") == 200

@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from paceline_service.access.cardinality import Cardinality
 from paceline_service.access.known import KnownTokens
+from paceline_service.access.middleware import host_name
 from paceline_service.access.rate import RateLimiter
 from paceline_service.access.tokens import ANYONE_READS, Grant, Scope, token_hash
 from paceline_service.errors import (
@@ -21,6 +22,7 @@ from paceline_service.errors import (
 
 MAX_TOKEN_CHARS = 512
 MAX_JWT_CHARS = 8192
+_OF_PROXIES = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -41,7 +43,16 @@ class People(Protocol):
 
 
 class Guard:
-    """Turns a request into a grant: by its Authorization header, else by its session cookie."""
+    """Turns a request into a grant: by its Authorization header, else by its session cookie.
+
+    Args:
+        tokens: those that are known.
+        limiter: of what a bearer may ask for.
+        admin_token: accepted as admin beside them.
+        open_hosts: names by which anybody on this machine may read without a token; none: nobody.
+        people: knows people, where they can sign in.
+        cardinality: of what a bearer may begin; for who takes frames.
+    """
 
     def __init__(
         self,
@@ -49,7 +60,7 @@ class Guard:
         limiter: RateLimiter,
         *,
         admin_token: str | None,
-        open_reads: bool,
+        open_hosts: frozenset[str],
         people: People | None = None,
         cardinality: Cardinality | None = None,
     ) -> None:
@@ -59,7 +70,7 @@ class Guard:
         """Requests that were answered 401, 403 or 429 here, by reason; for /metrics."""
         self._limiter = limiter
         self._admin_hash = token_hash(admin_token) if admin_token else ""
-        self._open_reads = open_reads
+        self._open_hosts = open_hosts
         self._people = people
 
     async def require(self, connection: HTTPConnection, scope: Scope) -> Grant:
@@ -124,7 +135,7 @@ class Guard:
                     if connection.scope.get("method") not in _SAFE_METHODS:
                         self._people.check_origin(connection)
                     return person
-            if scope == "read" and self._open_reads:
+            if scope == "read" and self._is_local(connection):
                 return ANYONE_READS
             raise AuthenticationError(
                 "this needs a token: send `Authorization: Bearer TOKEN` (PACELINE_TOKEN, or the "
@@ -149,6 +160,13 @@ class Guard:
                 "look it up with `paceline tokens list`"
             )
         return grant
+
+    def _is_local(self, connection: HTTPConnection) -> bool:
+        """Whether somebody on this machine asks us directly, and not through a proxy on it."""
+        headers = connection.headers
+        return host_name(headers.get("host", "")) in self._open_hosts and not any(
+            name in headers for name in _OF_PROXIES
+        )
 
     async def _find(self, token: str) -> Grant | None:
         sha256 = token_hash(token)

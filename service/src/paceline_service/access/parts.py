@@ -9,6 +9,7 @@ from paceline_service.access.cardinality import Cardinality
 from paceline_service.access.first_token import ensure_token
 from paceline_service.access.guard import Guard
 from paceline_service.access.known import KnownTokens
+from paceline_service.access.middleware import LOOPBACK_NAMES
 from paceline_service.access.oidc.people import OidcPeople
 from paceline_service.access.rate import RateLimiter
 from paceline_service.access.repository import TokenRepository
@@ -44,7 +45,7 @@ class Access:
             known,
             RateLimiter(settings.rate_requests_per_s, settings.rate_bytes_per_s),
             admin_token=admin,
-            open_reads=settings.loopback,
+            open_hosts=_open_hosts(settings),
             people=people,
             cardinality=Cardinality(
                 most_per_day=settings.max_launches_per_day,
@@ -76,3 +77,10 @@ class Access:
     async def stop(self) -> None:
         """End."""
         await self.upkeep.stop()
+
+
+def _open_hosts(settings: CollectorSettings) -> frozenset[str]:
+    """Return the names by which reads are open: none beyond loopback or behind an ingress."""
+    if not settings.loopback or settings.public_url or settings.trusted_proxies:
+        return frozenset()
+    return frozenset({*LOOPBACK_NAMES, settings.host.lower()})
