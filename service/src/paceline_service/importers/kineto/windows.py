@@ -71,7 +71,7 @@ def _read(paths: Sequence[Path], faults: Faults) -> Iterable[RankTimeline]:
                 faults.add("unusable_file", path, None, message)
                 continue
             trace.rank = 0
-        if max(trace.rank, trace.world_size) > MAX_RANKS:
+        if max(trace.rank + 1, trace.world_size) > MAX_RANKS:
             faults.add("unusable_file", path, None, f"left out: rank {trace.rank} is no rank")
             continue
         timeline = timeline_of(trace)
