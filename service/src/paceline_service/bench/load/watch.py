@@ -73,7 +73,7 @@ class Watch:
 
     def report(self) -> dict[str, Any]:
         """Return the report as it stands."""
-        found: dict[str, Any] = self._client.report(self._shape.job)
+        found: dict[str, Any] = self._client.get_json(f"/v1/jobs/{self._shape.job}/report")
         return found
 
     def _run(self) -> None:
