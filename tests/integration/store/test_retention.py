@@ -336,4 +336,4 @@ async def test_a_sqlite_file_gets_shorter_when_much_of_it_is_free(store: Databas
     after, free = await pages()
     assert await count(store, FrameRow) == 10
     assert after < before / 2
-    assert free * 4096 <= (16 << 20) + 4096
+    assert free * 16384 <= (16 << 20) + 16384

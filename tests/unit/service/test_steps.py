@@ -4,8 +4,10 @@ import struct
 import zlib
 
 import numpy as np
+import pytest
 
-from paceline_service.jobs.steps import RecentSteps, Step, columns, pack_ranks, unpack_ranks
+from paceline_service.jobs.step_blob import pack_ranks, unpack_ranks
+from paceline_service.jobs.steps import RecentSteps, Step, columns
 
 
 def step(number: int, per_rank: np.ndarray | None = None) -> Step:
@@ -13,10 +15,19 @@ def step(number: int, per_rank: np.ndarray | None = None) -> Step:
     return Step(step=number, start_wall_ns=number, duration_ns=5, slowest_rank=1, per_rank=arrays)
 
 
-def test_packed_ranks_come_back_as_they_were() -> None:
+@pytest.mark.parametrize("bits", [0, 7, 8, 15, 16, 31, 32, 50, 63])
+def test_packed_ranks_come_back_as_they_were(bits: int) -> None:
     rng = np.random.default_rng(1)
-    arrays = rng.integers(-1, 1 << 50, size=(10, 37))
-    assert (unpack_ranks(pack_ranks(arrays)) == arrays).all()
+    arrays = rng.integers(-1, (1 << bits) - 1, size=(10, 37), endpoint=True)
+    arrays[3, 5] = (1 << bits) - 1
+    packed = pack_ranks(arrays)
+    assert (unpack_ranks(packed) == arrays).all()
+    assert (unpack_ranks(packed, phases=False) == arrays[:3]).all()
+
+
+def test_ranks_without_any_data_and_no_ranks_at_all_can_be_packed() -> None:
+    for arrays in (np.full((10, 4), -1), np.zeros((10, 4)), np.zeros((10, 0))):
+        assert (unpack_ranks(pack_ranks(arrays.astype(np.int64))) == arrays).all()
 
 
 def test_what_an_older_version_stored_has_nothing_in_the_phases_it_did_not_know() -> None:

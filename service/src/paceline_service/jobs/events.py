@@ -135,12 +135,12 @@ async def _steps_events(
     shown = wanted.ranks if wanted.ranks is not None else range(row.ref.world_size)
     at_once = max(EVENT_CELLS // len(shown), 1)
     if after is None and snapshot.last_step >= 0:
-        steps = await service.steps(row, None, None, min(FIRST_STEPS, at_once))
+        steps = await service.steps(row, None, None, min(FIRST_STEPS, at_once), phases=False)
         if steps:
             after = steps[-1].step
             yield _steps_event(row, steps, shown), after
     while after is not None and after < snapshot.last_step:
-        steps = await service.steps(row, after + 1, None, at_once)
+        steps = await service.steps(row, after + 1, None, at_once, phases=False)
         if not steps:
             return
         after = steps[-1].step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -62,8 +63,11 @@ async def steps_page(
     if key is not None:
         first, last = (key[1], last) if key[0] == "from" else (None, key[1])
     limit = min(limit, max(MAX_CELLS // (len(ranks) * (3 if phases else 1)), 1))
-    steps = await service.steps(row, first, last, limit)
-    content = columns(row.ref.job, row.ref.ordinal, steps, ranks, phases=phases)
+    steps = await service.steps(row, first, last, limit, phases=phases)
+    # Millions of numbers: the event loop goes on meanwhile.
+    content = await asyncio.to_thread(
+        columns, row.ref.job, row.ref.ordinal, steps, ranks, phases=phases
+    )
     content["next"] = None
     if len(steps) < limit:
         return content

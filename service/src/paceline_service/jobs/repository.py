@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.wire.codec import decode_frame
 from paceline_service.jobs.snapshot import Snapshot, pack_state
-from paceline_service.jobs.steps import Step, pack_ranks, unpack_ranks
+from paceline_service.jobs.step_blob import pack_ranks, unpack_ranks
+from paceline_service.jobs.steps import Step
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 from paceline_service.store.models import (
     FrameRow,
@@ -180,7 +182,13 @@ async def last_frames(connection: AsyncConnection, attempt: AttemptRef) -> dict[
 
 
 async def steps_between(
-    connection: AsyncConnection, attempt_id: int, first: int, last: int, limit: int
+    connection: AsyncConnection,
+    attempt_id: int,
+    first: int,
+    last: int,
+    limit: int,
+    *,
+    phases: bool = True,
 ) -> list[Step]:
     """Return stored steps from ``first`` to ``last``, both included, the earliest ``limit``."""
     query = (
@@ -189,11 +197,12 @@ async def steps_between(
         .order_by(StepSummary.step)
         .limit(limit)
     )
-    return [_step(row) for row in (await connection.execute(query)).all()]
+    rows = (await connection.execute(query)).all()
+    return await asyncio.to_thread(_unpacked, rows, phases)
 
 
 async def newest_steps(
-    connection: AsyncConnection, attempt_id: int, count: int, up_to: int
+    connection: AsyncConnection, attempt_id: int, count: int, up_to: int, *, phases: bool = True
 ) -> list[Step]:
     """Return up to ``count`` of the newest stored steps not later than ``up_to``, in order."""
     query = (
@@ -202,7 +211,8 @@ async def newest_steps(
         .order_by(StepSummary.step.desc())
         .limit(count)
     )
-    return [_step(row) for row in reversed((await connection.execute(query)).all())]
+    rows = (await connection.execute(query)).all()
+    return await asyncio.to_thread(_unpacked, rows[::-1], phases)
 
 
 def step_rows(attempt_id: int, steps: Sequence[Step]) -> list[dict[str, Any]]:
@@ -292,11 +302,15 @@ def _steps(attempt_id: int) -> Any:
     ).where(StepSummary.attempt_id == attempt_id)  # fmt: skip
 
 
-def _step(row: Row[Any]) -> Step:
-    return Step(
-        step=row.step,
-        start_wall_ns=row.start_wall_ns,
-        duration_ns=row.duration_ns,
-        slowest_rank=row.slowest_rank,
-        per_rank=unpack_ranks(row.ranks_blob),
-    )
+def _unpacked(rows: Sequence[Row[Any]], phases: bool) -> list[Step]:
+    """Return steps of their rows; away from the event loop, because that takes a while."""
+    return [
+        Step(
+            step=row.step,
+            start_wall_ns=row.start_wall_ns,
+            duration_ns=row.duration_ns,
+            slowest_rank=row.slowest_rank,
+            per_rank=unpack_ranks(row.ranks_blob, phases=phases),
+        )
+        for row in rows
+    ]

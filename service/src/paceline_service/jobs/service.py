@@ -171,7 +171,13 @@ class JobService:
         return found if found.ref.ordinal > row.ref.ordinal else None
 
     async def steps(
-        self, row: AttemptRow, first: int | None, last: int | None, limit: int
+        self,
+        row: AttemptRow,
+        first: int | None,
+        last: int | None,
+        limit: int,
+        *,
+        phases: bool = True,
     ) -> list[Step]:
         """Return steps in order: the earliest ``limit`` from ``first``, or the newest."""
         snapshot = await self.snapshot(row)
@@ -186,13 +192,13 @@ class JobService:
             if first is not None:
                 if first <= below:
                     older = await repository.steps_between(
-                        connection, row.ref.id, first, below, limit
+                        connection, row.ref.id, first, below, limit, phases=phases
                     )
                     found = older + found
                 return found[:limit]
             if len(found) < limit and below >= 0:
                 older = await repository.newest_steps(
-                    connection, row.ref.id, limit - len(found), up_to=below
+                    connection, row.ref.id, limit - len(found), up_to=below, phases=phases
                 )
                 found = older + found
         return found[-limit:]

@@ -21,17 +21,21 @@ from paceline_service.store.advisory import AdvisoryLock
 from paceline_service.store.models import Base
 
 _SQLITE_PRAGMAS = (
-    # Takes effect in a new file only: pages that retention frees can be given back to the disk.
+    # These two take effect in a new file only. Frames are 1 to 5 KB: on pages of 4 KB each would
+    # take a page, and a third of the disk would hold nothing.
+    "PRAGMA page_size=16384",
+    # Pages that retention frees can be given back to the disk.
     "PRAGMA auto_vacuum=INCREMENTAL",
     "PRAGMA journal_mode=WAL",
     # FULL: an acknowledged frame survives a power cut, not only a crash of the process.
     "PRAGMA synchronous=FULL",
     "PRAGMA busy_timeout=5000",
     "PRAGMA foreign_keys=ON",
-    "PRAGMA wal_autocheckpoint=4000",
     # What a burst, or a migration, made of the log does not stay on the disk.
     "PRAGMA journal_size_limit=67108864",
 )
+_CHECKPOINT_BYTES = 16 << 20
+"""How long the log gets before it is brought into the file."""
 _POSTGRESQL_ARGUMENTS = {
     "timeout": 10,
     # A server that does not answer any more fails the statement, and the sender keeps its frames.
@@ -160,4 +164,7 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     for pragma in _SQLITE_PRAGMAS:
         cursor.execute(pragma)
+    cursor.execute("PRAGMA page_size")
+    page_bytes = cursor.fetchone()[0]
+    cursor.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_BYTES // page_bytes}")
     cursor.close()
