@@ -84,11 +84,15 @@ class Collector:
             async with database.read() as connection:
                 return await jobs_repository.missing_frames(connection, attempt)
 
+        async def ends(attempt: AttemptRef) -> dict[str, int]:
+            async with database.read() as connection:
+                return await jobs_repository.last_frames(connection, attempt)
+
         async def checkpoint(attempt: AttemptRef) -> Stored | None:
             async with database.read() as connection:
                 return await checkpoint_store.read(connection, attempt.id)
 
-        source = FrameSource(page=page, missing=missing, checkpoint=checkpoint)
+        source = FrameSource(page=page, missing=missing, ends=ends, checkpoint=checkpoint)
 
         def publish(update: Update) -> None:
             board.post(update)

@@ -133,7 +133,7 @@ def run(
             for again in frames[: at + 1]:
                 done.live.push(again, again.received_wall_ns / S)
             done.live.advance()
-            done.live.replayed()
+            done.live.replayed(whole=False)
     last_ns = frames[-1].received_wall_ns
     for after_s in (0.1, 1.5, 3.0, 20.0, 21.5):
         done.take(done.live.tick(last_ns / S + after_s, last_ns + int(after_s * S)))

@@ -81,6 +81,7 @@ class JobAnalysis:
             grace_steps=self.options.grace_steps,
             patience_s=self.options.patience_s,
             patience_rows=self.options.patience_rows,
+            catch_up_s=self.options.catch_up_s,
         )
         self._noise = ReleaseNoise()
         self._ledger = BlameLedger(world_size)
@@ -190,6 +191,21 @@ class JobAnalysis:
         for sample in samples:
             if STACK in sample.values:
                 self._standstill.stack(rank, sample.time_ns, sample.values[STACK])
+
+    def heard(self, rank: int, now_ns: int) -> None:
+        """Say when records of ``rank`` came, on one clock for all ranks; see ``StepPool``."""
+        self._check_rank(rank)
+        self._pool.heard(rank, now_ns)
+
+    def more_to_come(self, rank: int, *, more: bool) -> None:
+        """Say whether ``rank`` is known to have written more than came: it is waited for."""
+        self._check_rank(rank)
+        self._pool.to_come(rank, more=more)
+
+    @property
+    def late_records(self) -> int:
+        """How many records came when their step had been judged without them."""
+        return self._pool.dropped()["late"]
 
     def rank_ended(self, rank: int, how: str) -> None:
         """Expect nothing more of ``rank``; ``how`` is ``closed`` or ``killed``."""

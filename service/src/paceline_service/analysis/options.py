@@ -28,9 +28,13 @@ class Options:
     """How much slower than its peers a rank must be to be named without a healthy past."""
     grace_steps: int = 1
     """A step is judged when every rank has ended this many steps more: late records count."""
-    patience_s: float = 30.0
-    """A rank is waited for until the others have gone on for so long without it: longer than an
-    agent needs to send again what a collector did not take."""
+    patience_s: float = 120.0
+    """A rank is waited for until the others have gone on for so long without it: a minute that a
+    node is cut off, and what its agent then needs to send again. One that is silent for longer
+    delays the others once by this time."""
+    catch_up_s: float = 300.0
+    """For how long one may be behind by more while its records come, as those of a node that
+    sends what it has kept: who does not catch up is passed over."""
     patience_rows: int = 8_000_000
     """Rows that are held (1 GB) before nobody is waited for any longer."""
     history_values: int = 4_000_000

@@ -10,7 +10,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -40,11 +40,13 @@ class FrameSource:
 
     ``page(attempt, after_id)`` returns the next frames in the order of commits, ``[]`` at the end;
     ``missing(attempt)`` the numbers that the store does not hold, per incarnation;
+    ``ends(attempt)`` the number of the newest that it holds, per incarnation;
     ``checkpoint(attempt)`` where a replay may begin, if anything was kept.
     """
 
     page: Callable[[AttemptRef, int], Awaitable[list[CommittedFrame]]]
     missing: Callable[[AttemptRef], Awaitable[Missing]]
+    ends: Callable[[AttemptRef], Awaitable[Mapping[str, int]]] | None = None
     checkpoint: Callable[[AttemptRef], Awaitable[Stored | None]] | None = None
 
 
@@ -102,9 +104,9 @@ class Engine:
         self._publish = publish
         self._forget = forget
         self._make_analysis = make_analysis
-        self._inbox: queue.SimpleQueue[
-            list[CommittedFrame] | _Load | _Drop | None
-        ] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[list[CommittedFrame] | _Load | _Drop | None] = (
+            queue.SimpleQueue()
+        )
         self._attempts: dict[int, LiveAttempt] = {}
         self._backlog_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="paceline-analysis", daemon=True)
@@ -220,13 +222,16 @@ class Engine:
         live.push(committed, time.monotonic())
         return live
 
-    def _new(self, attempt: AttemptRef, missing: Missing | None) -> LiveAttempt:
+    def _new(
+        self, attempt: AttemptRef, missing: Missing | None, ends: Mapping[str, int] | None = None
+    ) -> LiveAttempt:
         live = LiveAttempt(
             attempt,
             self._make_analysis(attempt.world_size),
             reorder_wait_ns=int(self._settings.reorder_wait_s * 1e9),
             recent_bytes=self._settings.recent_rows_bytes,
             missing=missing,
+            ends=ends,
         )
         live.used_mono_s = time.monotonic()
         self._attempts[attempt.id] = live
@@ -237,7 +242,7 @@ class Engine:
         live = self._taken_up(attempt)
         if live is not None:
             try:
-                return self._replay(live)
+                return self._replay(live, whole=False)
             except _SourceFailedError:
                 raise
             except Exception as error:
@@ -245,9 +250,11 @@ class Engine:
                 _log.error("a checkpoint leads nowhere; all stored frames are analysed again",
                            job=attempt.job, attempt=attempt.ordinal, exc_info=error)  # fmt: skip
         self.checkpoints.soon(attempt.id)
-        return self._replay(self._new(attempt, self._on_loop(self._source.missing(attempt))))
+        missing = self._on_loop(self._source.missing(attempt))
+        ends = self._on_loop(self._source.ends(attempt)) if self._source.ends else {}
+        return self._replay(self._new(attempt, missing, ends), whole=True)
 
-    def _replay(self, live: LiveAttempt) -> LiveAttempt:
+    def _replay(self, live: LiveAttempt, *, whole: bool) -> LiveAttempt:
         """Push the stored frames that ``live`` does not have."""
         while page := self._on_loop(self._source.page(live.attempt, live.applied_id)):
             now_s, now_ns = time.monotonic(), time.time_ns()
@@ -255,7 +262,7 @@ class Engine:
                 age_s = max(now_ns - committed.received_wall_ns, 0) / 1e9
                 live.push(committed, now_s - age_s)
             live.advance()
-        live.replayed()
+        live.replayed(whole=whole)
         return live
 
     def _taken_up(self, attempt: AttemptRef) -> LiveAttempt | None:

@@ -20,6 +20,7 @@ from paceline_service.jobs.columns import decode_frames
 from paceline_service.jobs.reorder import ReorderBuffer
 from paceline_service.jobs.sanitize import MAX_TIME_NS, sanitize_frames
 from paceline_service.jobs.stream import Stream
+from paceline_service.jobs.walltime import ListeningClock
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
 DecodeRecords = Callable[[Frame], Records]
@@ -69,6 +70,16 @@ class Sink(Protocol):
         """Take what a rank was in when its newest frame was made (``standstill_watch``)."""
 
 
+class Arrivals(Protocol):
+    """What wants to know when frames come; ``JobAnalysis`` does."""
+
+    def heard(self, rank: int, now_ns: int) -> None:
+        """Records of ``rank`` came at a time of the clock that stands still in pauses."""
+
+    def more_to_come(self, rank: int, *, more: bool) -> None:
+        """Say whether the store is known to hold more of ``rank``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
     """A group with what only its definition says."""
@@ -87,6 +98,8 @@ class FrameFeed:
         missing: for a replay: per incarnation the frame numbers that the store does not hold;
             all others are waited for until ``replayed`` is called.
         on_telemetry: takes the samples.
+        arrivals: is told when frames come.
+        ends: for a replay: per incarnation the number of the newest frame that is stored.
     """
 
     def __init__(
@@ -97,6 +110,8 @@ class FrameFeed:
         wait_ns: int,
         missing: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
         on_telemetry: OnTelemetry | None = None,
+        arrivals: Arrivals | None = None,
+        ends: Mapping[str, int] | None = None,
     ) -> None:
         self.attempt = attempt
         self.streams: dict[str, Stream] = {}
@@ -106,6 +121,11 @@ class FrameFeed:
         self._wait_ns = wait_ns
         self._missing = missing
         self._on_telemetry = on_telemetry
+        self._arrivals = arrivals
+        self._ends = dict(ends or {})
+        self._to_come: defaultdict[int, set[str]] = defaultdict(set)
+        """Incarnations of each rank of which a replay has not met the last frame."""
+        self._clock = ListeningClock()
         self._followed_from: dict[int, int] = {}
         self._defined: dict[tuple[str, str, int, str, int], tuple[int, frozenset[int]]] = {}
         """Groups that were declared: the index of each and its members."""
@@ -121,6 +141,8 @@ class FrameFeed:
 
     def push(self, committed: CommittedFrame) -> None:
         """Take one frame; the sink has its records after ``settle`` at the latest."""
+        if self._clock.came(committed.received_wall_ns):
+            self.settle()  # what came before the pause is timed as before it
         stream = self.streams.get(committed.frame.incarnation)
         if stream is None:
             stream = self._open(committed)
@@ -146,8 +168,13 @@ class FrameFeed:
             return
         self._add_records([item for item in batch if item[1].frame.count])
         for stream, committed in batch:
-            self._note_pending(stream, committed.frame, committed.received_wall_ns)
+            heard_ns = self._clock.time_ns(committed.received_wall_ns)
+            self._note_pending(stream, committed.frame, heard_ns)
             rank = stream.rank
+            if self._arrivals is not None:
+                self._arrivals.heard(rank, heard_ns)
+                if self._ends.get(stream.incarnation, -1) == committed.frame.frame_seq:
+                    self._expect(stream, more=False)
             if any(other.has_losses for other in self._of_rank[rank]):
                 self._sink.note_dropped(rank, self.dropped(rank))
             if stream.ended and all(other.ended for other in self._of_rank[rank]):
@@ -158,6 +185,16 @@ class FrameFeed:
         self._missing = None
         for stream in self.streams.values():
             stream.buffer.wait_again(self._wait_ns)
+            self._expect(stream, more=False)
+        self._ends = {}
+
+    def _expect(self, stream: Stream, *, more: bool) -> None:
+        """Say whether the store holds more of a stream than came."""
+        if self._arrivals is None or not (more or self._to_come):
+            return
+        of_rank = self._to_come[stream.rank]
+        (of_rank.add if more else of_rank.discard)(stream.incarnation)
+        self._arrivals.more_to_come(stream.rank, more=bool(of_rank))
 
     def __getstate__(self) -> dict[str, object]:
         """Return everything but what belongs to the process (``attach``)."""
@@ -211,7 +248,8 @@ class FrameFeed:
         """Return what was lost of ``rank``, over all its incarnations."""
         total: Counter[str] = Counter()
         for stream in self._of_rank.get(rank, ()):
-            total += stream.dropped
+            if stream.has_losses:
+                total += stream.dropped
         return total
 
     def _open(self, committed: CommittedFrame) -> Stream:
@@ -236,6 +274,8 @@ class FrameFeed:
         )
         self.streams[frame.incarnation] = stream
         self._of_rank[frame.rank].append(stream)
+        if self._ends.get(frame.incarnation, -1) > frame.frame_seq:
+            self._expect(stream, more=True)
         if committed.first_seq:
             stream.lost["frames_deleted"] = committed.first_seq
             self._note(
@@ -310,7 +350,7 @@ class FrameFeed:
         for stream in streams:
             stream.step = max(stream.step, newest.get(stream.rank, -1))
 
-    def _note_pending(self, stream: Stream, frame: Frame, received_wall_ns: int) -> None:
+    def _note_pending(self, stream: Stream, frame: Frame, heard_ns: int) -> None:
         """Tell what the newest process of a rank is in; times stay on the rank's own clock."""
         if self.newest(stream.rank) is not stream:
             return
@@ -323,7 +363,7 @@ class FrameFeed:
             stream.rank,
             self._pending_rows(stream, frame) if frame.pending else _NOTHING,
             now_ns=now_ns,
-            heard_wall_ns=received_wall_ns,
+            heard_wall_ns=heard_ns,
             step=frame.step + stream.step_base,
             checkpoint_ns=min(max(frame.checkpoint_mono_ns, 0), now_ns),
         )

@@ -42,7 +42,7 @@ STEP_BUCKETS_S = (
 _BUCKETS_NS = [int(bound * 1e9) for bound in STEP_BUCKETS_S]
 _WRITTEN = (
     "applied_id", "last_seen_wall_ns", "_analysis", "_feed", "_last_step", "_last_start_wall_ns",
-    "_buckets", "_count", "_sum_ns", "_details",
+    "_buckets", "_count", "_sum_ns", "_details", "_late_for_good",
 )  # fmt: skip
 """What a checkpoint holds. Recent steps and the published report are in the store."""
 
@@ -56,6 +56,7 @@ class LiveAttempt:
         reorder_wait_ns: how long a missing frame is waited for.
         recent_bytes: memory for the recent steps.
         missing: for a replay, see ``FrameFeed``.
+        ends: for a replay, see ``FrameFeed``.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class LiveAttempt:
         reorder_wait_ns: int,
         recent_bytes: int,
         missing: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
+        ends: Mapping[str, int] | None = None,
     ) -> None:
         self.attempt = attempt
         self.applied_id = 0
@@ -80,8 +82,9 @@ class LiveAttempt:
         self._reorder_wait_ns = reorder_wait_ns
         self._feed = FrameFeed(
             attempt, analysis, wait_ns=reorder_wait_ns, missing=missing,
-            on_telemetry=analysis.add_telemetry,
+            on_telemetry=analysis.add_telemetry, arrivals=analysis, ends=ends,
         )  # fmt: skip
+        self._late_for_good = 0
         self._dirty = True
         self._last_step = -1
         self._last_start_wall_ns = -1
@@ -102,9 +105,18 @@ class LiveAttempt:
         self._feed.push(committed)
         self._dirty = True
 
-    def replayed(self) -> None:
-        """The store has been read to its end."""
+    def replayed(self, *, whole: bool) -> None:
+        """The store has been read to its end; where ``whole``, from its beginning."""
+        self._feed.settle()
         self._feed.replayed()
+        if whole:
+            self._late_for_good = self._late
+
+    @property
+    def _late(self) -> int:
+        """How much came too late to be analysed in its place."""
+        frames = sum(stream.buffer.late for stream in self._feed.streams.values())
+        return frames + self._analysis.late_records
 
     @property
     def held_frames(self) -> int:
@@ -245,7 +257,6 @@ class LiveAttempt:
         report["job"] = {**job, **report["job"]}
         encoded = msgspec.json.encode(report)
         before = self._published
-        late = any(stream.buffer.late for stream in self._feed.streams.values())
         snapshot = Snapshot(
             attempt=self.attempt,
             state=state,
@@ -257,7 +268,8 @@ class LiveAttempt:
             last_seen_wall_ns=self.last_seen_wall_ns,
             last_step=self._last_step,
             ranks_seen=self._feed.ranks_seen,
-            frame_id=0 if late else self.applied_id,
+            # What came too late is taken into account when all is analysed again.
+            frame_id=0 if self._late > self._late_for_good else self.applied_id,
             step_totals=StepTotals(
                 buckets=tuple(self._buckets), count=self._count, sum_ns=self._sum_ns
             ),

@@ -1,4 +1,4 @@
-"""A rank's monotonic times on the wall clock, for drawing only.
+"""A rank's monotonic times on the wall clock, for drawing only, and when frames came.
 
 Wall clocks jump. A small step back is a clock being disciplined and is followed; a large one
 would put later steps before earlier ones, so it is counted and not followed.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 SLEW_NS = 50_000_000
 """Largest step backwards that is followed."""
+MAX_PAUSE_NS = 10_000_000_000
+"""Sidecars send at least every 5 s: a longer pause is the collector's own."""
 
 
 class WallClock:
@@ -35,3 +37,30 @@ class WallClock:
         if self._offset_ns is None or time_mono_ns < 0:
             return -1
         return time_mono_ns + self._offset_ns
+
+
+class ListeningClock:
+    """When frames came, on a clock that stands still while none comes and never goes back.
+
+    Where the collector was down, or its own clock jumped, nobody was silent: nobody was heard.
+    """
+
+    __slots__ = ("_last_wall_ns", "_skipped_ns")
+
+    def __init__(self) -> None:
+        self._last_wall_ns = 0
+        self._skipped_ns = 0
+
+    def came(self, wall_ns: int) -> bool:
+        """Take the next arrival; return whether there was a pause or a jump before it."""
+        before_ns, self._last_wall_ns = self._last_wall_ns, wall_ns
+        if not before_ns:
+            return False
+        pause_ns = wall_ns - before_ns
+        skipped_ns = pause_ns - min(max(pause_ns, 0), MAX_PAUSE_NS)
+        self._skipped_ns += skipped_ns
+        return skipped_ns != 0
+
+    def time_ns(self, wall_ns: int) -> int:
+        """Return the time on this clock of something that came since the last pause."""
+        return wall_ns - self._skipped_ns

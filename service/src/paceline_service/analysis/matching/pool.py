@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.vocabulary import Flag, RecordKind
 from paceline_service.analysis.matching.table import Table, as_table, stack
-from paceline_service.analysis.records import COLUMNS, Int64Array, Records
+from paceline_service.analysis.records import COLUMNS, BoolArray, Int64Array, Records
 
 DEVICE_PATIENCE_STEPS = 32
 """A rank whose newest step on the device is further back has stopped timing them."""
@@ -28,19 +28,27 @@ class StepPool:
     """Holds records until their step is complete on every rank that is expected.
 
     A step is complete when each expected rank has written the STEP record of a step
-    ``grace_steps`` later. Not expected are ranks that have ended, and those for which the others
-    have been going on for ``patience_s`` since, by their own records; and nobody while more than
-    ``patience_rows`` rows are held.
+    ``grace_steps`` later. Not expected are ranks that have ended; those for which the others have
+    been going on for ``patience_s``, by their own records, while nothing new came of it for as
+    long, where it is told when records come (``heard``); and nobody while more than
+    ``patience_rows`` rows are held. One that was given up is expected again once it has caught up.
 
     Args:
         world_size: R.
         grace_steps: how many steps more a rank must have ended.
         patience_s: for how long a rank is waited for, in event time of the others.
         patience_rows: how many rows may be held.
+        catch_up_s: for how long a rank may be behind by more, as long as its records come.
     """
 
     def __init__(
-        self, world_size: int, *, grace_steps: int, patience_s: float, patience_rows: int
+        self,
+        world_size: int,
+        *,
+        grace_steps: int,
+        patience_s: float,
+        patience_rows: int,
+        catch_up_s: float = 0.0,
     ) -> None:
         self._arrived: list[Table] = []
         self._held: dict[int, list[Table]] = {}
@@ -53,7 +61,16 @@ class StepPool:
         self._last_on_device = np.full(world_size, -1, dtype=np.int64)
         self._ended = np.zeros(world_size, dtype=np.bool_)
         self._given_up = np.zeros(world_size, dtype=np.bool_)
-        """Ranks that were waited for in vain and have not ended any step."""
+        """Ranks that were waited for in vain and are not back where the others are."""
+        self._to_come = np.zeros(world_size, dtype=np.bool_)
+        """Ranks of which more records are known to be on their way."""
+        self._heard_ns = np.zeros(world_size, dtype=np.int64)
+        """When each rank was heard of last; 0: that is not told."""
+        self._moved_ns = np.zeros(world_size, dtype=np.int64)
+        """When each rank was last heard to have ended a step that was new."""
+        self._late_since_ns = np.zeros(world_size, dtype=np.int64)
+        """Since when each rank has been behind by more than the patience; 0: it is not."""
+        self._catch_up_ns = int(catch_up_s * 1e9)
         self._grace_steps = grace_steps
         self._patience_ns = int(patience_s * 1e9)
         self._patience_rows = patience_rows
@@ -77,6 +94,14 @@ class StepPool:
     def resume(self, rank: int) -> None:
         """Expect records from ``rank`` again."""
         self._ended[rank] = False
+
+    def heard(self, rank: int, now_ns: int) -> None:
+        """Say when records of ``rank`` came, on one clock for all ranks."""
+        self._heard_ns[rank] = now_ns
+
+    def to_come(self, rank: int, *, more: bool) -> None:
+        """Say that ``more`` records of ``rank`` are known to come, however long it takes."""
+        self._to_come[rank] = more
 
     def remaining(self) -> Table:
         """Return the rows of all steps that were not handed out yet, by rank."""
@@ -113,10 +138,24 @@ class StepPool:
         if not behind.any():
             return True
         soon_ns = sum(self._duration_ns.get(at, 0) for at in range(step, needed + 1))
-        if sum(self._duration_ns.values()) - soon_ns <= self._patience_ns:
+        ahead_ns = sum(self._duration_ns.values()) - soon_ns
+        if ahead_ns <= self._patience_ns:
+            self._late_since_ns[:] = 0
             return False
-        self._given_up |= behind & (self._last_step < 0)
+        if self._still_comes(behind):
+            return False
+        self._given_up |= behind
         return True
+
+    def _still_comes(self, behind: BoolArray) -> bool:
+        """Whether one of those ``behind``, which began, is about to catch up."""
+        begun = behind & (self._last_step >= 0)
+        if (begun & self._to_come).any():
+            return True
+        now_ns = self._heard_ns.max()
+        self._late_since_ns[begun & (self._late_since_ns == 0)] = now_ns
+        comes = begun & (self._moved_ns > 0) & (now_ns - self._moved_ns <= self._patience_ns)
+        return bool((comes & (now_ns - self._late_since_ns <= self._catch_up_ns)).any())
 
     def _pop(self, step: int) -> list[Table]:
         heapq.heappop(self._order)
@@ -177,8 +216,10 @@ class StepPool:
         self._last_on_device[stopped] = -1
         lasting = timed & ~stopped
         newest[lasting] = np.maximum(self._last_on_device, self._last_step)[lasting]
+        moved = newest > self._last_step
+        self._moved_ns[moved] = self._heard_ns[moved]
+        self._given_up &= ~(moved & (newest >= self._next_step - 1))
         self._last_step = newest
-        self._given_up &= newest < 0
 
 
 def _table(parts: list[Table]) -> Table:
