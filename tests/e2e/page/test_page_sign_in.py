@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.page.conftest import OpenPage
 from tests.integration.collector.kit import CollectorProcess
 from tests.integration.collector.oidc_provider import OidcProvider
-from tests.integration.collector.test_security_people import collector_for
+from tests.integration.collector.people_kit import collector_for
 
 pytestmark = pytest.mark.e2e
 

@@ -1,18 +1,13 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
-import http.client
-import http.cookies
 import json
 import re
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from joserfc import jwt
@@ -23,9 +18,17 @@ from paceline_service.access.oidc.people import OidcPeople
 from paceline_service.settings import CollectorSettings
 from tests.integration.collector.kit import TOKEN, CollectorProcess, wait_until
 from tests.integration.collector.oidc_provider import CLIENT, SECRET, OidcProvider
+from tests.integration.collector.people_kit import (
+    API,
+    Browser,
+    collector_for,
+    jwt_status,
+    nonsense,
+    other_key,
+    shared_secret,
+)
 
 pytestmark = pytest.mark.integration
-API = "paceline-api"
 Json = dict[str, Any]
 
 
@@ -43,24 +46,6 @@ def behaving(provider: OidcProvider) -> None:
     provider.sign = provider.signed
 
 
-def collector_for(directory: Path, provider: OidcProvider, **environment: str) -> CollectorProcess:
-    """A collector beyond loopback, where reads need somebody too."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    public = environment.pop("PUBLIC_URL", f"http://127.0.0.1:{port}")
-    settings = {
-        "HOST": "0.0.0.0", "PORT": str(port), "PUBLIC_URL": public,
-        "OIDC_ISSUER": provider.issuer, "OIDC_CLIENT_ID": CLIENT, "OIDC_CLIENT_SECRET": SECRET,
-        "OIDC_AUDIENCE": API, "OIDC_READ_ROLES": '["operators"]', "OIDC_ADMIN_ROLES": '["chiefs"]',
-        "LOG_LEVEL": "debug", **environment,
-    }  # fmt: skip
-    named = {f"PACELINE_SERVE_{name}": value for name, value in settings.items()}
-    process = CollectorProcess(directory, **named)
-    process.start("--port", str(port))
-    process.url = f"http://127.0.0.1:{port}"
-    return process
-
-
 @pytest.fixture(scope="module")
 def collector(
     provider: OidcProvider, tmp_path_factory: pytest.TempPathFactory
@@ -68,55 +53,6 @@ def collector(
     process = collector_for(tmp_path_factory.mktemp("people") / "state", provider)
     yield process
     assert process.stop() == 0
-
-
-class Browser:
-    """Keeps cookies, and follows nothing by itself."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.cookies: dict[str, str] = {}
-        self.set_cookies: list[str] = []
-
-    def ask(self, method: str, url: str, body: Any = None, **headers: str) -> tuple[int, Any, str]:
-        """Return status, content and Location."""
-        parts = urlsplit(url if url.startswith("http") else self.url + url)
-        connection = http.client.HTTPConnection(parts.netloc, timeout=20)
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        if self.cookies:
-            sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        data = None if body is None else json.dumps(body)
-        target = parts.path + (f"?{parts.query}" if parts.query else "")
-        connection.request(method, target, data, {"Content-Type": "application/json", **sent})
-        answer = connection.getresponse()
-        raw = answer.read()
-        connection.close()
-        for line in answer.headers.get_all("Set-Cookie", []):
-            self.set_cookies.append(line)
-            for name, morsel in http.cookies.SimpleCookie(line).items():
-                if morsel.value:
-                    self.cookies[name] = morsel.value
-                else:
-                    self.cookies.pop(name, None)
-        content = json.loads(raw) if "json" in (answer.headers["Content-Type"] or "") else raw
-        return answer.status, content, answer.headers.get("Location", "")
-
-    def to_provider(self, to: str = "") -> str:
-        """Begin to sign in; return where the provider sends the browser back to."""
-        status, content, location = self.ask("GET", f"/auth/login?to={quote(to)}")
-        assert status == 303, content
-        anybody = Browser(self.url)  # the provider has cookies of its own
-        status, _, back = anybody.ask("GET", location)
-        assert status == 302
-        return back
-
-    def sign_in(self, to: str = "") -> tuple[int, Any, str]:
-        return self.ask("GET", self.to_provider(to))
-
-
-def jwt_status(collector: CollectorProcess, token: str, path: str = "/v1/jobs") -> tuple[int, str]:
-    status, content, _ = Browser(collector.url).ask("GET", path, Authorization=f"Bearer {token}")
-    return status, str(content.get("detail", "")) if isinstance(content, dict) else ""
 
 
 def test_somebody_with_a_role_signs_in_reads_and_signs_out(
@@ -175,27 +111,6 @@ def test_a_person_without_a_role_is_not_let_in(
     assert status == 403
     assert "none of the roles" in content["detail"]
     assert browser.ask("GET", "/v1/jobs")[0] == 401
-
-
-def nonsense(provider: OidcProvider, claims: Json) -> str:
-    """A token that nobody signed."""
-    parts = [{"alg": "none"}, claims]
-    packed = [base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=") for p in parts]
-    return b".".join([*packed, b""]).decode()
-
-
-def shared_secret(provider: OidcProvider, claims: Json) -> str:
-    """A token signed with the public key as if it were a secret."""
-    parts = [{"alg": "HS256", "kid": provider.key.kid}, claims]
-    packed = b".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=") for p in parts)
-    mac = hmac.new(provider.key.as_pem(private=False), packed, hashlib.sha256).digest()
-    return (packed + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")).decode()
-
-
-def other_key(provider: OidcProvider, claims: Json) -> str:
-    """A token by somebody else under the name of the provider's key."""
-    key = RSAKey.generate_key(2048, {"kid": provider.key.kid})
-    return jwt.encode({"alg": "RS256", "kid": provider.key.kid}, claims, key)
 
 
 BAD_CLAIMS = [
