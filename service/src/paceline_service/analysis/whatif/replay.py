@@ -92,18 +92,25 @@ def _levels(graph: Graph) -> list[_Level]:
     open_instances = np.flatnonzero(missing == 0)
     ready = np.flatnonzero(needed == 0)
     levels: list[_Level] = []
+    place = np.empty(instances, dtype=np.int64)
     while len(ready) or len(open_instances):
         levels.append(_level(graph, first, open_instances, ready))
-        # Who comes after the collectives that are over, and after the points that are passed.
+        # Who comes after the points that are passed, and after the collectives that are over:
+        # nobody is twice in one of the two, and who is in both is ready with the second.
         freed = by_instance[_spans(bounds, open_instances)]
-        after = np.concatenate([follows[ready], freed])
+        after = follows[ready]
         after = after[after >= 0]
-        np.subtract.at(needed, after, 1)
+        needed[after] -= 1
+        passed = after[needed[after] == 0]
+        needed[freed] -= 1
         arrived = reaches[ready]
         arrived = arrived[arrived >= 0]
         np.subtract.at(missing, arrived, 1)
-        ready = np.unique(after[needed[after] == 0])
-        open_instances = np.unique(arrived[missing[arrived] == 0])
+        whole = arrived[missing[arrived] == 0]
+        order = np.arange(len(whole))
+        place[whole] = order
+        ready = np.concatenate([passed, freed[needed[freed] == 0]])
+        open_instances = whole[place[whole] == order]
     return levels
 
 

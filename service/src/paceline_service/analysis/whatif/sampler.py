@@ -16,7 +16,7 @@ SPARSE_BATCH_POINTS = 50_000
 """Later on a batch takes many steps to fill, and what is new is to be seen soon."""
 MAX_STEP_POINTS = 100_000
 """A step of more points is not replayed: it would cost more than the rest of the analysis."""
-DENSE_POINTS = 500_000
+DENSE_POINTS = 250_000
 SPARSE_STRIDE = 16
 """All steps are replayed until they come to so many points, afterwards one of so many: the
 figures are means, and by then a further step changes them little."""
