@@ -149,8 +149,19 @@ def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 async def insert_frames(connection: AsyncConnection, rows: list[dict[str, Any]]) -> None:
-    """Store frames; the unique key of the table is the last guard against storing one twice."""
-    await connection.execute(insert(_FRAMES), rows)
+    """Store frames; the unique key of the table is the last guard against storing one twice.
+
+    On PostgreSQL the transaction has begun: the ids of the rows were taken in it.
+    """
+    if connection.dialect.name == "sqlite":
+        await connection.execute(insert(_FRAMES), rows)
+        return
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert driver is not None, "an open connection has one"
+    columns = list(rows[0])
+    await driver.copy_records_to_table(
+        "frames", columns=columns, records=[tuple(row.values()) for row in rows]
+    )
 
 
 async def note_commit(connection: AsyncConnection, rows: Iterable[dict[str, int]]) -> None:
