@@ -254,3 +254,21 @@ def test_settings_that_were_changed_between_two_starts_are_audited_without_secre
     assert newest["new"]["audit_retention_days"] == 30
     assert newest["actor"].startswith("local user")
     assert collector.stop() == 0
+
+
+def test_tokens_and_their_audit_are_the_same_on_postgresql(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    collector = CollectorProcess(tmp_path / "state", database_url=postgres_url).start()
+    answer = made(collector, ["read"], name="on postgresql", expires_in_s=3600)
+    reader = collector.client(answer["token"])
+    assert status(reader, "/v1/jobs") == 200
+    assert tokens_command(collector, "revoke", str(answer["id"]), "--local").returncode == 0
+    wait_until(lambda: status(reader, "/v1/jobs") == 401)
+    entries = collector.client().get_json("/v1/audit")["entries"]
+    assert [entry["action"] for entry in entries] == [
+        "token.revoke", "token.new", "settings.start",
+    ]  # fmt: skip
+    assert collector.stop() == 0
+    (row,) = collector.rows("SELECT last_used_wall_ns, revoked_wall_ns FROM tokens")
+    assert all(row)
