@@ -59,7 +59,7 @@ def test_lanes_and_windows_of_a_job_are_read_by_sql_and_stored_once_over_restart
     client = collector.client()
     wait_until(lambda: is_ready(client), 30)
     post_all(client, posted[13:])
-    wait_for_state(client, "train", "ended")
+    wait_for_state(client, "train", "ended", 60)
     steps = client.get_json("/v1/jobs/train/steps", limit=160)
     told = {
         (number, rank): steps["wait_ns"][place][rank] + steps["comm_ns"][place][rank]
