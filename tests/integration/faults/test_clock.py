@@ -153,3 +153,20 @@ def test_a_node_whose_clock_is_set_sends_every_record_once(
         "select count(*), count(distinct frame_seq), max(frame_seq) from frames"
     )[0]
     assert rows == distinct == last + 1
+
+
+def test_a_clock_that_is_ten_days_ahead_lets_retention_delete_nothing(
+    jumpy: CollectorProcess, clock: WallClock, slow_job: Simulated
+) -> None:
+    jumpy.stop()
+    jumpy.environment["PACELINE_SERVE_RAW_RETENTION_DAYS"] = "1"
+    jumpy.start()
+    client = jumpy.client()
+    post_all(client, bodies(slow_job, senders(slow_job), steps_per_frame=40))
+    wait_for_state(client, "train", "ended")
+    clock.set(240 * HOUR_NS)
+    wait_until(lambda: "the wall clock was set" in jumpy.log.read_text(), 40)
+    assert jumpy.rows("SELECT count(*) FROM frames") == [(16,)]
+    clock.set(0)
+    wait_until(lambda: "the wall clock is right again" in jumpy.log.read_text(), 40)
+    assert jumpy.rows("SELECT count(*) FROM frames") == [(16,)]

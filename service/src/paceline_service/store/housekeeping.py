@@ -26,6 +26,7 @@ from paceline_service.store.retention import (
 )  # fmt: skip
 from paceline_service.store.settings import StoreSettings
 from paceline_service.store.sizes import LANES, STEPS, WINDOWS
+from paceline_service.store.steady_clock import SteadyClock
 from paceline_service.store.vacuum import give_back
 
 PASS_S = 10.0
@@ -65,6 +66,7 @@ class Housekeeping:
         self._on_pass = on_pass
         self._task: asyncio.Task[None] | None = None
         self._derived_mono_s = float("-inf")
+        self._clock = SteadyClock()
         self.raw_bytes = 0
         self.failures = 0
 
@@ -106,7 +108,7 @@ class Housekeeping:
     async def _delete_frames(self, connection: AsyncConnection) -> Deleted | None:
         cap_bytes = self._settings.raw_retention_bytes
         excess_bytes = self.raw_bytes - cap_bytes
-        before_ns = _since(self._settings.raw_retention_days)
+        before_ns = self._since(self._settings.raw_retention_days)
         deleted = None
         if not self._database.is_sqlite:
             deleted = await drop_oldest(connection, excess_bytes, cap_bytes, before_ns)
@@ -132,18 +134,18 @@ class Housekeeping:
     async def _expire_derived(self) -> None:
         settings = self._settings
         limits = {
-            STEPS: _limit(settings.steps_retention_bytes, settings.steps_retention_days),
-            LANES: _limit(settings.lanes_retention_bytes, settings.lanes_retention_days),
-            WINDOWS: _limit(settings.windows_retention_bytes, settings.windows_retention_days),
+            STEPS: self._limit(settings.steps_retention_bytes, settings.steps_retention_days),
+            LANES: self._limit(settings.lanes_retention_bytes, settings.lanes_retention_days),
+            WINDOWS: self._limit(settings.windows_retention_bytes, settings.windows_retention_days),
         }
         for name, limit in limits.items():
             if not self._database.is_sqlite and name in partitions.SPANS_NS:
                 await self._until_done(f"retention_{name}", expiry.drop_spans, name, limit)
             else:
                 await self._until_done(f"retention_{name}", expiry.expire_rows, name, limit)
-        limit = _limit(settings.incidents_retention_bytes, settings.incidents_retention_days)
+        limit = self._limit(settings.incidents_retention_bytes, settings.incidents_retention_days)
         await self._until_done("retention_incidents", expiry.expire_incidents, limit)
-        since_ns = _since(settings.offences_retention_days)
+        since_ns = self._since(settings.offences_retention_days)
         async with self._turn() as connection:
             await expiry.expire_offences(connection, since_ns)
         await self._expire_attempts()
@@ -163,8 +165,8 @@ class Housekeeping:
 
     async def _expire_attempts(self) -> None:
         settings = self._settings
-        limit = _limit(settings.attempts_retention_bytes, settings.attempts_retention_days)
-        idle_ns = time.time_ns() - int(IDLE_S * 1e9)
+        limit = self._limit(settings.attempts_retention_bytes, settings.attempts_retention_days)
+        idle_ns = self._clock.now_ns() - int(IDLE_S * 1e9)
         while True:
             async with self._turn() as connection:
                 attempt_id = await attempts.oldest_attempt(connection, limit, idle_ns)
@@ -186,6 +188,12 @@ class Housekeeping:
                     raise _NotNowError
             yield connection
 
+    def _since(self, days: float) -> int:
+        return self._clock.now_ns() - int(days * DAY_NS)
+
+    def _limit(self, size: int, days: float) -> Limit:
+        return Limit(bytes=size, since_wall_ns=self._since(days))
+
     async def _run(self) -> None:
         while True:
             derived = time.monotonic() - self._derived_mono_s >= DERIVED_S
@@ -198,11 +206,3 @@ class Housekeeping:
                 self.failures += 1
                 _log.error("housekeeping failed; it is tried again", error=str(error))
             await asyncio.sleep(PASS_S)
-
-
-def _since(days: float) -> int:
-    return time.time_ns() - int(days * DAY_NS)
-
-
-def _limit(size: int, days: float) -> Limit:
-    return Limit(bytes=size, since_wall_ns=_since(days))
