@@ -128,3 +128,24 @@ def test_a_message_that_is_no_frame_is_counted_and_taken_out_and_others_pass(
     name = 'paceline_bus_terminated_total{reason="undecodable"}'
     counted = sum(metric(one.client(), name) for one in cluster.analyzers)
     assert counted == 1
+
+
+def test_a_frame_that_the_database_refuses_is_given_up_and_others_pass(
+    cluster: Cluster, postgres: PostgresServer, slow: Simulated, expected: dict[str, Any]
+) -> None:
+    database = cluster.database_url.rsplit("/", 1)[1]
+    check = "ALTER TABLE rank_incarnations ADD CONSTRAINT c CHECK (node <> 'refused')"
+    postgres.psql(check, database)
+    try:
+        gateway = cluster.gateways[0].client()
+        sent = list(bodies(slow, senders(slow, job="beside")))
+        refused = senders(slow, job="refused", node="refused")[0]
+        send(gateway, sent[:8])
+        assert gateway.post_frames(refused.frame([]))["accepted"] == 1
+        send(gateway, sent[8:])
+        assert without_name(ended_report(gateway, "beside")) == expected
+        name = 'paceline_bus_terminated_total{reason="refused"}'
+        wait_until(lambda: sum(metric(one.client(), name) for one in cluster.analyzers) == 1, 30)
+    finally:
+        postgres.psql("ALTER TABLE rank_incarnations DROP CONSTRAINT c", database)
+    cluster.wait_ready()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import structlog
 from nats.aio.msg import Msg
-from nats.errors import TimeoutError as NothingCameError
 from nats.js import JetStreamContext, api
 from nats.js.errors import NotFoundError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -119,7 +118,7 @@ class PartitionWorker:
                 if not self._has_room():
                     await asyncio.sleep(ROOM_S)
                     continue
-                with contextlib.suppress(NothingCameError):
+                with contextlib.suppress(asyncio.TimeoutError):  # nothing came
                     await self._handle(await subscription.fetch(self._batch, timeout=FETCH_S))
         finally:
             self.bound = False
@@ -226,6 +225,7 @@ class PartitionWorker:
         """Take a message out of the stream that can never be stored, and count it."""
         self._stats.terminated[reason] += 1
         self._commits.count_rejects([f"bus_{reason}"])
+        self._commits.stats.last_error = ""  # it was the message's fault, and /readyz asks for it
         _log.error("a message is given up", subject=message.subject, reason=reason,
                    sequence=message.metadata.sequence.stream)  # fmt: skip
         await _acknowledge(message.term)
