@@ -114,6 +114,27 @@ def test_a_sidecar_that_does_not_trust_the_certificate_keeps_its_frames_and_says
     sidecar.wait(30)
 
 
+def test_certificates_that_are_renewed_are_read_by_a_sidecar_that_runs(
+    encrypted: CollectorProcess,
+    sidecars: Processes,
+    pki: Pki,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_text(pki.stranger.read_text())
+    sidecar = sidecars.sidecar(
+        "--url", encrypted.url, "--drain-s", "30",
+        PACELINE_TOKEN=TOKEN, PACELINE_CA_FILE=str(authorities),
+    )  # fmt: skip
+    sidecars.writer(total=50)
+    wait_until(lambda: "certificate is refused" in sidecars.log.read_text(), 20)
+    authorities.write_text(pki.ca.read_text())
+    sidecar.terminate()  # so that it does not wait half a minute before it tries again
+    assert sidecar.wait(60) == 0
+    assert "takes frames again" in sidecars.log.read_text()
+
+
 def test_commands_say_what_to_do_about_certificates(
     encrypted: CollectorProcess, pki: Pki, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -87,13 +87,9 @@ class Collector:
             raise ConfigError("the collector's URL holds credentials: set PACELINE_TOKEN instead")
         self._token = token
         self._path = parts.path.rstrip("/") + "/v1/frames"
-        self._connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            self._connection = http.client.HTTPSConnection(
-                host, port, timeout=TIMEOUT_S, context=client_context()
-            )
-        else:
-            self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+        self._host, self._port = host, port
+        self._is_tls = parts.scheme == "https"
+        self._connection = self._new_connection()
         self._socket: socket.socket | None = None
         self._sent_s = 0.0
         self._cut_off = False
@@ -121,6 +117,20 @@ class Collector:
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(waiting, socket.SHUT_RDWR)  # also of TLS: its read ends
 
+    def _new_connection(self) -> http.client.HTTPConnection:
+        if not self._is_tls:
+            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=TIMEOUT_S, context=client_context()
+        )
+
+    def _lost(self) -> None:
+        """Close the connection; the next one reads certificates anew, they may be renewed."""
+        self._connection.close()
+        if self._is_tls:
+            with contextlib.suppress(ConfigError):  # half written: those from before will do
+                self._connection = self._new_connection()
+
     def _post(self, body: bytes) -> Answer:
         headers = {"Content-Type": CONTENT_TYPE, "Accept": "application/json"}
         if token := self._token():
@@ -136,7 +146,7 @@ class Collector:
             if self._cut_off:
                 raise TimeoutError(f"no whole answer in {ANSWER_S:.0f} s")
         except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
+            self._lost()
             if advice := tls_advice(error):
                 return Answer(outcome=Outcome.MISCONFIGURED, text=advice)
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
