@@ -68,6 +68,13 @@ def tokens(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def database(argv: Sequence[str]) -> int:
+    """Look at, upgrade, downgrade and copy the collector's database."""
+    from paceline_service.commands.database import main
+
+    return main(argv)
+
+
 def bench(argv: Sequence[str]) -> int:
     """Measure what Paceline costs."""
     from paceline_service.bench.command import main
