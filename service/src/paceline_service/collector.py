@@ -108,7 +108,8 @@ class Collector:
             return JobAnalysis(world_size, options)
 
         engine = Engine(settings, source, publish, board.forget, make_analysis)
-        control = ControlService(database, slack_s=BUS_SLACK_S if bus is not None else 0.0)
+        slack_s = BUS_SLACK_S if bus is not None else 0.0
+        control = ControlService(database, slack_s=slack_s, fence=fence)
 
         def committed(frames: list[CommittedFrame]) -> None:
             control.note(frames)

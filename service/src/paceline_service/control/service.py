@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, replace
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.wire.frames import Frame
 from paceline.wire.settings import LaunchSettings
@@ -34,6 +35,8 @@ _FIRST = JobSettings(
 )  # fmt: skip
 _log = structlog.get_logger("paceline.control")
 Launch = tuple[str, str, int]
+Fence = Callable[[AsyncConnection, set[str]], Awaitable[set[str]]]
+"""Returns which of some jobs this process must not write; holds the others for the transaction."""
 
 
 class ControlService:
@@ -42,9 +45,13 @@ class ControlService:
     Args:
         database: where both are kept.
         slack_s: see ``Pace``.
+        fence: where several processes write: asked before a step is stored.
     """
 
-    def __init__(self, database: Database, *, slack_s: float = 0.0) -> None:
+    def __init__(
+        self, database: Database, *, slack_s: float = 0.0, fence: Fence | None = None
+    ) -> None:
+        self._fence = fence
         self._slack_s = slack_s
         self._database = database
         self._settings: dict[str, JobSettings] = {}
@@ -242,6 +249,8 @@ class ControlService:
                         agreed_wall_ns=time.time_ns(),
                     )
                     async with self._database.write() as connection:
+                        if self._fence and await self._fence(connection, {attempt.job}):
+                            continue  # another process agrees with it
                         await repository.save_agreement(connection, attempt_id, agreement)
                 self._agreements[attempt_id] = agreement
                 self._waiting.discard(attempt_id)
