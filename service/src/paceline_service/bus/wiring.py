@@ -20,7 +20,8 @@ def bus_parts(settings: CollectorSettings, database: Database) -> BusParts | Non
     """Return the parts that the settings ask for; None where everything is one process.
 
     Raises:
-        ConfigError: a role without a bus, a bus without PostgreSQL, or no client for NATS.
+        ConfigError: a role without a bus, a bus without PostgreSQL, or no client for NATS or for
+            its credentials.
     """
     if not settings.bus_servers:
         if settings.role != "all":
@@ -36,6 +37,11 @@ def bus_parts(settings: CollectorSettings, database: Database) -> BusParts | Non
         )
     if importlib.util.find_spec("nats") is None:
         raise ConfigError("--bus needs nats-py: pip install 'paceline-service[nats]'")
+    if settings.bus_credentials is not None:
+        if importlib.util.find_spec("nkeys") is None:
+            raise ConfigError("NATS credentials need nkeys: pip install 'nats-py[nkeys]'")
+        if not settings.bus_credentials.is_file():
+            raise ConfigError(f"there is no file of NATS credentials at {settings.bus_credentials}")
     from paceline_service.bus.parts import BusParts
 
     return BusParts(
