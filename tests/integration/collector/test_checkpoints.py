@@ -65,7 +65,7 @@ def uninterrupted(
     process = CollectorProcess(tmp_path_factory.mktemp("whole") / "state").start()
     client = process.client()
     post_all(client, frames_of(slow_backward))
-    wait_for_state(client, "train", "ended")
+    wait_for_state(client, "train", "ended", 30)
     yield told(client)
     assert process.stop() == 0
 
@@ -77,7 +77,7 @@ def taken_up(process: CollectorProcess) -> int:
 def restart(process: CollectorProcess) -> Client:
     process.start()
     client = process.client()
-    wait_until(lambda: is_ready(client), 20)
+    wait_until(lambda: is_ready(client), 40)
     return client
 
 
@@ -87,20 +87,20 @@ def test_after_kill_9_it_goes_on_where_the_checkpoint_is_without_the_frames_befo
     client = often.client()
     posted = frames_of(slow_backward)
     post_all(client, posted[:9])
-    wait_until(lambda: often.rows(HELD) == often.rows(NEWEST) == [(36,)])
+    wait_until(lambda: often.rows(HELD) == often.rows(NEWEST) == [(36,)], 60)
     often.kill()
     execute(often, "DELETE FROM frames WHERE id <= 20")  # as retention does
     client = restart(often)
     assert taken_up(often) == 1
     post_all(client, posted[9:13])
-    wait_until(lambda: client.report("train")["job"]["steps"] == 129)
+    wait_until(lambda: client.report("train")["job"]["steps"] == 129, 30)
     often.kill()  # whether or not there is a newer checkpoint by now
     client = restart(often)
     assert taken_up(often) == 2
     post_all(client, posted[13:])
-    wait_for_state(client, "train", "ended")
+    wait_for_state(client, "train", "ended", 30)
     assert told(client) == uninterrupted
-    wait_until(lambda: often.rows("SELECT count(*) FROM checkpoint_parts") == [(0,)])
+    wait_until(lambda: often.rows("SELECT count(*) FROM checkpoint_parts") == [(0,)], 30)
     assert often.rows("SELECT count(*) FROM checkpoints") == [(0,)]
     assert len(client.get_json("/v1/jobs/train/incidents")["incidents"]) == 1
 
@@ -118,7 +118,7 @@ def test_a_collector_that_stops_writes_down_where_it_is(
     client = restart(collector)
     assert taken_up(collector) == 1
     post_all(client, posted[11:])
-    wait_for_state(client, "train", "ended")
+    wait_for_state(client, "train", "ended", 30)
     assert told(client) == uninterrupted
 
 
@@ -152,5 +152,5 @@ def test_a_checkpoint_that_cannot_be_used_is_told_and_the_frames_are_analysed_ag
     for name, frames in posted.items():
         assert DAMAGES[name][1] in told_why
         post_all(client, frames[11:])
-        wait_for_state(client, name, "ended")
+        wait_for_state(client, name, "ended", 30)
         assert told(client, name) == uninterrupted

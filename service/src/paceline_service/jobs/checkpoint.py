@@ -40,7 +40,7 @@ class CheckpointStats:
 
     made: int = 0
     seconds: float = 0.0
-    """Of the engine's thread."""
+    """CPU of the engine's thread."""
     longest_s: float = 0.0
     raw_bytes: int = 0
     """Of the newest one, before compression."""
@@ -75,6 +75,7 @@ class Checkpointer:
             return None
         if not stopping and (now_s < plan.due_mono_s or live.held_frames > MAX_HELD_FRAMES):
             return None
+        began_cpu_s = time.thread_time()
         try:
             raw = live.dump()
         except CheckpointError as error:
@@ -83,7 +84,7 @@ class Checkpointer:
             _log.error("no checkpoint", job=live.attempt.job, error=str(error))
             return None
         finally:
-            took_s = time.monotonic() - now_s
+            took_s = time.thread_time() - began_cpu_s
             plan.due_mono_s = now_s + max(self.interval_s, took_s / MAX_SHARE)
             self.stats.seconds += took_s
             self.stats.longest_s = max(self.stats.longest_s, took_s)
