@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -109,3 +111,22 @@ def test_a_launch_has_so_many_processes_and_those_it_has_go_on() -> None:
     assert "launch it anew" in cardinality.fault(frame(process=MIN_PROCESSES), GRANT)
     assert cardinality.fault(frame(process=0), GRANT) == ""
     assert cardinality.fault(frame(process=MIN_PROCESSES, attempt=1), GRANT) == ""
+
+
+def test_the_limit_on_open_files_bounds_connections_and_is_raised_as_far_as_allowed() -> None:
+    code = (
+        "import resource, sys\n"
+        "from paceline_service.access.connections import raise_file_limit\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))\n"
+        "print(raise_file_limit(1000), resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+    )
+
+    def after(soft: int, hard: int) -> list[int]:
+        command = [sys.executable, "-c", code, str(soft), str(hard)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return [int(word) for word in done.stdout.split()[-2:]]
+
+    assert after(512, 4096) == [1000, 2256]
+    assert after(512, 1500) == [1000, 1500]
+    assert after(512, 600) == [344, 600]
+    assert after(4096, 4096) == [1000, 4096]

@@ -153,9 +153,10 @@ def raise_file_limit(wanted: int) -> int:
     """Let this process open as many files as it may; return how many connections that allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = wanted + SPARE_FILES
-    if soft == resource.RLIM_INFINITY or soft >= files:
+    spread = 2 * wanted + SPARE_FILES  # connections whose TLS is being agreed on are not counted
+    if soft == resource.RLIM_INFINITY or soft >= spread:
         return wanted
-    soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    soft = spread if hard == resource.RLIM_INFINITY else max(soft, min(spread, hard))
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft >= files:
         return wanted

@@ -20,7 +20,7 @@ from paceline_service.errors import StoreUnavailableError
 
 FRESH_S = 2.0
 """A token that another process revoked is refused after this long at the latest."""
-STALE_S = 120.0
+STALE_S = 3600.0
 """Without its database a collector goes by what it knew for this long, then says 503."""
 _FOUND_BY_CHARS = 32
 _log = structlog.get_logger("paceline.access")
