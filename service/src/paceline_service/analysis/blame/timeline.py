@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from paceline.vocabulary import EXCLUSIVE_PHASES, OVERLAYS, Phase, RecordKind
 from paceline_service.analysis.blame.waits import Waits
 from paceline_service.analysis.matching.match import Matches
+from paceline_service.analysis.matching.order import time_order
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 
@@ -127,10 +128,11 @@ def build_step(
     # A host that runs ahead has ended its step while its device still waits for this one.
     latest = np.where(behind_ns > 0, until_ns, end[matches.rows.rank])
     rank = matches.rows.rank[joined]
-    # As written they are nearly in order already, which makes sorting cheap.
-    order = np.lexsort((from_ns[joined], rank))
-    joined, rank = joined[order], rank[order]
-    stop = np.maximum(from_ns[joined], begin[rank])
+    stop = from_ns[joined]
+    if not _in_order(rank, stop):  # as written they nearly always are
+        order = np.lexsort((stop, rank))
+        joined, rank, stop = joined[order], rank[order], stop[order]
+    stop = np.maximum(stop, begin[rank])
     resume = np.where(stops[joined], np.minimum(until_ns[joined], latest[joined]), stop)
     inside = (resume > stop) | (leads[joined] & (stop <= end[rank]))
     joined, rank, stop, resume = joined[inside], rank[inside], stop[inside], resume[inside]
@@ -147,9 +149,12 @@ def build_step(
     at_end = intervals.spent_until(np.arange(world_size), end)
     phase_self = np.zeros((world_size, PHASES), dtype=np.int64)
     for number, code in enumerate(intervals.phases.tolist()):
-        exposed_here = np.where(phase == code, exposed, 0)
-        self_before[number] -= _before(exposed_here, rank, first_of_rank)
-        exposed_whole = _sum_by_rank(exposed_here, first_of_rank)
+        here = phase == code
+        exposed_whole: Int64Array | int = 0
+        if here.any():
+            exposed_here = np.where(here, exposed, 0)
+            self_before[number] -= _before(exposed_here, rank, first_of_rank)
+            exposed_whole = _sum_by_rank(exposed_here, first_of_rank)
         phase_self[:, code] = np.maximum(at_end[number] - exposed_whole, 0)
     np.maximum(self_before, 0, out=self_before)
     self_time = np.maximum(duration - exposed_of, 0)
@@ -179,6 +184,12 @@ def build_step(
         position_ns=stop - begin[rank],
     )
     return row, exposures
+
+
+def _in_order(rank: Int64Array, time_ns: Int64Array) -> bool:
+    """Whether rows are by rank, and by time within each."""
+    later = (rank[1:] == rank[:-1]) & (time_ns[1:] >= time_ns[:-1])
+    return bool((later | (rank[1:] > rank[:-1])).all())
 
 
 def _before(values: Int64Array, rank: Int64Array, first_of_rank: NDArray[np.intp]) -> Int64Array:
@@ -220,29 +231,29 @@ class _Intervals:
     ) -> None:
         self._begin = begin
         self._span = span
-        chosen = np.flatnonzero(
-            (table.kind == RecordKind.PHASE)
-            & (begin[table.rank] >= 0)
-            & ~np.isin(table.code, _OVERLAYS)
-        )
+        chosen = np.flatnonzero(table.kind == RecordKind.PHASE)
+        here = (begin[table.rank[chosen]] >= 0) & ~np.isin(table.code[chosen], _OVERLAYS)
+        chosen = chosen[here]
         rank = table.rank[chosen]
         start = np.clip(table.start_ns[chosen], begin[rank], end[rank])
         stop = np.clip(table.end_ns[chosen], begin[rank], end[rank])
         code = np.where((table.code[chosen] > 0) & (table.code[chosen] < PHASES),
                         table.code[chosen], Phase.HOST)  # fmt: skip
-        order = np.lexsort((start, rank))
-        self.rank, self.code = rank[order], code[order]
-        self.start = self._shift(self.rank, start[order])
+        if not _in_order(rank, start):
+            order = time_order(rank, start - begin[rank])
+            rank, code, start, stop = rank[order], code[order], start[order], stop[order]
+        self.rank, self.code = rank, code
+        self.start = self._shift(rank, start)
         # Phases do not overlap; should two, the later begins where the earlier ends.
-        self.stop = np.maximum(self._shift(self.rank, stop[order]), self.start)
-        if len(order):
+        self.stop = np.maximum(self._shift(rank, stop), self.start)
+        if len(rank):
             reached = np.maximum.accumulate(self.stop)
             self.start[1:] = np.maximum(self.start[1:], np.minimum(reached[:-1], self.stop[1:]))
         length = self.stop - self.start
         self._first = np.searchsorted(self.rank, np.arange(world_size), side="left")
         self.phases = np.unique(np.append(self.code, int(Phase.HOST)))
         """(P,) the phases that occur, HOST among them."""
-        self._spent = np.zeros((len(self.phases), len(order) + 1), dtype=np.int64)
+        self._spent = np.zeros((len(self.phases), len(rank) + 1), dtype=np.int64)
         for number, phase in enumerate(self.phases.tolist()):
             np.cumsum(np.where(self.code == phase, length, 0), out=self._spent[number, 1:])
 
@@ -277,7 +288,8 @@ class _Intervals:
                 total = self._spent[number]
                 since = total[self._first.clip(max=len(self.start))]
                 spent[number] = total[index] - since[rank] + np.where(code == phase, partial, 0)
-            spent[:, ~found] = 0
+            if not found.all():
+                spent[:, ~found] = 0
         host = int(np.searchsorted(self.phases, int(Phase.HOST)))
         spent[host] += at - rank * (self._span + 1) - spent.sum(axis=0)
         return spent

@@ -17,10 +17,12 @@ from paceline_service.analysis.blame.timeline import bounds
 from paceline_service.analysis.channel import JudgedStep
 from paceline_service.analysis.matching.device import behind_host_ns
 from paceline_service.analysis.matching.match import Matches
+from paceline_service.analysis.matching.order import time_order
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 
 _RESUME, _BOUND, _ARRIVAL, _END = range(4)
 """Points at one time follow each other like this: what comes first may have caused what follows."""
+_KINDS = 4
 _PHASES = np.array(sorted(EXCLUSIVE_PHASES), dtype=np.int64)
 _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
 _SOURCE = np.array([Op.BROADCAST, Op.SCATTER], dtype=np.int64)
@@ -111,7 +113,7 @@ def graph_of(judged: JudgedStep) -> Graph | None:
         [resumes, np.full(2 * len(phases), -1), arrivals, np.full(len(present), -1)]
     )
     time_ns = np.clip(time_ns, begin[rank], end[rank])
-    order = np.lexsort((kind, time_ns, rank))
+    order = time_order(rank, (time_ns - begin[rank]) * _KINDS + kind)
     rank, time_ns, kind, row = rank[order], time_ns[order], kind[order], row[order]
     span = int((end - begin).max()) + 1
 
