@@ -19,6 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Mount
 
 from paceline.errors import ConfigError, PacelineError
 
@@ -283,7 +284,23 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     problem = _PROBLEM_OF_STATUS.get(status, "http")
     detail = f"{request.method} {request.url.path}: {error.detail}"
     headers = dict(error.headers or {})
+    if status == 405:
+        headers["Allow"] = ", ".join(_methods_of(request))
     return Response(problem_body(status, problem, detail), status, headers, PROBLEM_MEDIA_TYPE)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Return what the path of a request takes; each route knows only of its own methods."""
+    path = {name: request.scope[name] for name in ("type", "path", "root_path", "headers")}
+    return [
+        method
+        for method in ("DELETE", "GET", "POST", "PUT")
+        if any(
+            route.matches({**path, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+            if not isinstance(route, Mount)
+        )
+    ] or ["GET"]  # files
 
 
 async def _on_database_error(request: Request, error: Exception) -> Response:

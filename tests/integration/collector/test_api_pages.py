@@ -175,3 +175,13 @@ def test_every_refusal_is_a_problem_with_a_stable_type_and_a_remedy(
 @pytest.mark.parametrize("accepted", ["*/*", "application/*", "text/html, */*;q=0.1"])
 def test_any_range_that_covers_json_is_served(shared: CollectorProcess, accepted: str) -> None:
     assert ask(shared, "/v1/jobs", Accept=accepted)[0] == 200
+
+
+def test_a_method_that_there_is_not_tells_those_that_there_are(shared: CollectorProcess) -> None:
+    for path, allowed in (
+        ("/v1/jobs/steps/settings", "GET, PUT"),
+        ("/v1/silences", "GET, POST"),
+        ("/v1/frames", "POST"),
+    ):
+        status, told, _ = ask(shared, path, "PATCH")
+        assert (status, told["allow"]) == (405, allowed)

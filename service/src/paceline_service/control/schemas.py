@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, with_config
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, with_config
+from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
 from paceline.ring.control import MAX_STRIDE
@@ -21,12 +22,21 @@ def _not_too_often(interval_s: float) -> float:
     return interval_s
 
 
+_OFTEN_ENOUGH = {
+    "type": "number",
+    "minimum": MIN_TELEMETRY_INTERVAL_S,
+    "maximum": MAX_TELEMETRY_INTERVAL_S,
+}
 Interval = Annotated[
-    float, Field(ge=0, le=MAX_TELEMETRY_INTERVAL_S), AfterValidator(_not_too_often)
+    float,
+    Field(ge=0, le=MAX_TELEMETRY_INTERVAL_S),
+    AfterValidator(_not_too_often),
+    WithJsonSchema({"anyOf": [{"const": 0}, _OFTEN_ENOUGH]}),
 ]
+_SHAPE: JsonDict = {"minProperties": 1, "examples": [{"level": "collectives", "stride": 5}]}
 
 
-@with_config(ConfigDict(extra="forbid"))
+@with_config(ConfigDict(extra="forbid", strict=True, json_schema_extra=_SHAPE))
 class SettingsChange(TypedDict, total=False):
     """What is to change; what is left out stays as it is."""
 

@@ -12,6 +12,8 @@ from paceline_service.report_schema import Finding, Kind
 
 MAX_SILENCE_S = 90 * 86_400
 """Longer silences are forgotten; what is meant to stay needs another alert rule."""
+_RUN = r"\d{1,9}(-\d{1,9}(:\d{1,9})?)?"
+_RANK_LIST = rf"^({_RUN}(,{_RUN})*)?$".replace(r"\d", "[0-9]")
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 """PostgreSQL keeps no NUL in texts."""
 
@@ -103,7 +105,9 @@ class SilenceList(BaseModel):
 
 class _Said(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"who": "ana", "note": "node drained"}]}
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"who": "ana", "note": "node drained"}]},
     )
 
     who: Text = Field("", max_length=128, description="A person; default: the token's name.")
@@ -119,6 +123,7 @@ class SilenceIncident(_Said):
 
     model_config = ConfigDict(
         extra="forbid",
+        strict=True,
         json_schema_extra={"examples": [{"for_s": 14400, "who": "ana", "note": "node drained"}]},
     )
     for_s: float = Field(gt=0, le=MAX_SILENCE_S, description="For how long.")
@@ -136,13 +141,18 @@ class NewSilence(SilenceIncident):
 
     model_config = ConfigDict(
         extra="forbid",
+        strict=True,
         json_schema_extra={
-            "examples": [{"job": "llm-7b", "ranks": "8-15", "for_s": 3600, "note": "maintenance"}]
+            "examples": [{"job": "llm-7b", "ranks": "8-15", "for_s": 3600, "note": "maintenance"}],
+            "anyOf": [
+                {"required": [name], "properties": {name: {"minLength": 1}}}
+                for name in ("job", "kind", "ranks", "node")
+            ],
         },
     )
     job: str = Field("", pattern=r"^[A-Za-z0-9._-]{0,128}$")
     kind: Kind | Literal[""] = ""
     ranks: Annotated[str, AfterValidator(_rank_list)] = Field(
-        "", max_length=4096, pattern=r"^[0-9,:-]*$", description="A rank list such as `0-7`."
+        "", max_length=4096, pattern=_RANK_LIST, description="A rank list such as `0-7`."
     )
     node: Text = Field("", max_length=256)
