@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from paceline_service.bus.subjects import partition_of
 from paceline_service.client import Client, ProblemError
 from tests.integration.collector.kit import CollectorProcess, is_ready, wait_until
 from tests.integration.postgres import rows
@@ -72,10 +73,14 @@ class Cluster:
         )
         return [row[0] for row in rows(self.database_url, query)]
 
-    def owner_of(self, partition: int) -> CollectorProcess:
-        """Return the analyzer that owns a partition."""
+    def owner_pid(self, job: str) -> int:
+        """Return the process id of the analyzer that owns a job."""
         query = "SELECT owner FROM leases WHERE partition = ?"
-        pid = int(rows(self.database_url, query, partition)[0][0].split("-")[-2])
+        return int(rows(self.database_url, query, partition_of(job))[0][0].split("-")[-2])
+
+    def owner_of(self, job: str) -> CollectorProcess:
+        """Return the analyzer that owns a job."""
+        pid = self.owner_pid(job)
         return next(one for one in self.analyzers if one.process.pid == pid)
 
     def frames(self, job: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import nats
 import pytest
 
-from paceline_service.bus.subjects import partition_of, subject_of
+from paceline_service.bus.subjects import subject_of
 from paceline_service.client import ProblemError
 from tests.integration.collector.kit import TOKEN, bodies, senders, wait_until
 from tests.integration.postgres import PostgresServer, rows
@@ -100,7 +100,7 @@ def test_an_analyzer_that_stood_still_and_lost_its_lease_cannot_write_any_more(
     gateway = cluster.gateways[0].client()
     send(gateway, sent[:8])
     wait_until(lambda: cluster.frames("zombie") > 0)
-    still = cluster.owner_of(partition_of("zombie"))
+    still = cluster.owner_of("zombie")
     still.process.send_signal(signal.SIGSTOP)
     send(gateway, sent[8:12])
     wait_until(lambda: cluster.frames("zombie") == 48, 20)

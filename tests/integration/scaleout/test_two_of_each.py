@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline_service.bus.subjects import partition_of
 from tests.integration.collector.kit import bodies, senders, wait_until
 from tests.integration.scaleout.conftest import without_name
 from tests.integration.scaleout.kit import Cluster, ended_report, send, send_one
@@ -32,7 +31,7 @@ def test_an_analyzer_that_is_killed_loses_its_jobs_to_the_other_and_nothing_is_l
     gateway = cluster.gateways[0].client()
     send(gateway, sent[:8])
     wait_until(lambda: cluster.frames("orphan") > 0)
-    victim = cluster.owner_of(partition_of("orphan"))
+    victim = cluster.owner_of("orphan")
     victim.kill()
     send(gateway, sent[8:])
     report = ended_report(gateway, "orphan")

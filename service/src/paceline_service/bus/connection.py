@@ -18,6 +18,7 @@ from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
 from paceline.wire.codec import HEADER, MAX_PACKED_BYTES
+from paceline_service.bus.acks import Acks
 from paceline_service.bus.subjects import PARTITIONS, SUBJECTS
 from paceline_service.errors import BusUnavailableError
 
@@ -69,6 +70,7 @@ class Bus:
             self._options["tls"] = ssl.create_default_context(cafile=str(ca))
         self._client: Client | None = None
         self._js: JetStreamContext | None = None
+        self._acks: Acks | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -97,6 +99,17 @@ class Bus:
             why = self.fault or "the connection is lost"
             raise BusUnavailableError(f"the bus {self.shown} does not take frames: {why}")
         return self._js
+
+    @property
+    def acks(self) -> Acks:
+        """What publishes.
+
+        Raises:
+            BusUnavailableError: as ``js``.
+        """
+        assert self.js is not None
+        assert self._acks is not None, "made before the connection counts as one"
+        return self._acks
 
     def start(self) -> None:
         """Begin to connect; NATS may be away at this moment and for as long as it likes."""
@@ -140,6 +153,8 @@ class Bus:
                            error=str(error))  # fmt: skip
                 await asyncio.sleep(RETRY_S)
         self._js = self._client.jetstream(timeout=API_TIMEOUT_S)
+        self._acks = Acks(self._client)
+        await self._acks.start()
         if self._client.max_payload < LARGEST_MESSAGE_BYTES:
             _log.warning(
                 "the largest frames are refused: raise max_payload of NATS",

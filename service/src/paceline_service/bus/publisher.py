@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
 
-from nats.js import api
-from nats.js.errors import APIError, TooManyStalledMsgsError
-
 from paceline.wire.codec import Rejected
+from paceline_service.bus.acks import Refusal
 from paceline_service.bus.connection import BUS_ERRORS, HEADERS_BYTES, Bus
 from paceline_service.bus.stats import BusStats
 from paceline_service.bus.subjects import message_id, subject_of
@@ -89,50 +86,28 @@ class Publisher:
         return outcome
 
     async def _publish(self, frames: Sequence[IncomingFrame]) -> Outcome:
-        js = self._bus.js
+        acks = self._bus.acks
         outcome = Outcome()
         limit_bytes = self._bus.max_payload_bytes - HEADERS_BYTES
-        acks: list[asyncio.Future[api.PubAck]] = []
+        messages = []
+        for item in frames:
+            if len(item.packed) > limit_bytes:
+                self._reject(outcome, item, limit_bytes)
+            else:
+                frame = item.frame
+                messages.append((subject_of(frame.job), item.packed, message_id(frame)))
         try:
-            for item in frames:
-                if len(item.packed) > limit_bytes:
-                    self._reject(outcome, item, limit_bytes)
-                    continue
-                headers = {str(api.Header.MSG_ID.value): message_id(item.frame)}
-                acks.append(
-                    await js.publish_async(
-                        subject_of(item.frame.job), item.packed, wait_stall=ACK_S, headers=headers
-                    )
-                )
-            if acks:
-                await asyncio.wait_for(asyncio.gather(*acks, return_exceptions=True), ACK_S)
-        except TooManyStalledMsgsError as error:
-            raise OverloadedError("too many messages wait for the bus; send again") from error
+            answers = await acks.publish(messages, ACK_S)
         except BUS_ERRORS as error:
             why = str(error) or type(error).__name__
             raise BusUnavailableError(f"the bus took not all of the frames: {why}") from error
-        finally:
-            for ack in acks:
-                ack.cancel()  # those that came are done, and stay as they are
-        for ack in acks:
-            self._note(outcome, ack)
+        for answer in answers:
+            if answer.error is not None:
+                raise _refused(answer.error)
+            outcome.duplicate += answer.duplicate
+            outcome.accepted += not answer.duplicate
+        self._bus_stats.published += outcome.accepted
         return outcome
-
-    def _note(self, outcome: Outcome, ack: asyncio.Future[api.PubAck]) -> None:
-        error = ack.exception()
-        if error is None:
-            if ack.result().duplicate:
-                outcome.duplicate += 1
-            else:
-                outcome.accepted += 1
-                self._bus_stats.published += 1
-        elif isinstance(error, APIError) and error.err_code in _STREAM_FULL:
-            raise OverloadedError(
-                f"the stream is full ({error.description}): are analyzers running? Keep the "
-                "frames and send them again"
-            ) from error
-        else:
-            raise BusUnavailableError(f"the stream took not all of the frames: {error}") from error
 
     def _reject(self, outcome: Outcome, item: IncomingFrame, limit_bytes: int) -> None:
         reason = (
@@ -141,3 +116,12 @@ class Publisher:
         )
         outcome.rejected.append(Rejected(offset=item.offset, reason=reason))
         self.count_rejects(["bus_limit"])
+
+
+def _refused(refusal: Refusal) -> OverloadedError | BusUnavailableError:
+    if refusal.err_code in _STREAM_FULL:
+        return OverloadedError(
+            f"the stream is full ({refusal.description}): are analyzers running? Keep the frames "
+            "and send them again"
+        )
+    return BusUnavailableError(f"the stream took not all of the frames: {refusal.description}")
