@@ -29,7 +29,15 @@ from paceline_service.store.models import (
     StepSummary,
 )
 from paceline_service.store.settings import StoreSettings
-from paceline_service.store.sizes import LANES, ROW_BYTES, STEPS, WINDOWS, add_bytes, stored_bytes
+from paceline_service.store.sizes import (
+    LANES,
+    POSTGRESQL_FACTOR,
+    ROW_BYTES,
+    STEPS,
+    WINDOWS,
+    add_bytes,
+    stored_bytes,
+)
 
 NOW_NS = time.time_ns()
 
@@ -188,6 +196,10 @@ async def add_derived(database: Database, days: float, steps: range, attempt: in
             await add_bytes(connection, name, ROW_BYTES[name] * len(steps))
 
 
+def row_bytes(database: Database, table: str) -> int:
+    return ROW_BYTES[table] * (1 if database.is_sqlite else POSTGRESQL_FACTOR[table])
+
+
 async def test_steps_lanes_and_windows_go_when_they_are_too_old(store: Database) -> None:
     await housekeeping(store).pass_once()
     await add_derived(store, 10, range(5))
@@ -198,7 +210,7 @@ async def test_steps_lanes_and_windows_go_when_they_are_too_old(store: Database)
         assert await count(store, model) == 4, model
     async with store.read() as connection:
         assert await stored_bytes(connection, STEPS) == 4000
-        assert await stored_bytes(connection, LANES) == 4 * ROW_BYTES[LANES]
+        assert await stored_bytes(connection, LANES) == 4 * row_bytes(store, LANES)
     gone = await dropped(store)
     assert gone[0, "retention_step_summaries"] == 5
     assert gone[0, "retention_lanes"] >= 5
@@ -210,8 +222,8 @@ async def test_steps_lanes_and_windows_stay_under_their_caps(store: Database) ->
     await add_derived(store, 0, range(6, 12))
     limits = {
         "steps_retention_bytes": 8000,
-        "lanes_retention_bytes": 8 * ROW_BYTES[LANES],
-        "windows_retention_bytes": 8 * ROW_BYTES[WINDOWS],
+        "lanes_retention_bytes": 8 * row_bytes(store, LANES),
+        "windows_retention_bytes": 8 * row_bytes(store, WINDOWS),
     }
     await housekeeping(store, attempts_retention_days=1000, **limits).pass_once()
     assert await count(store, StepSummary) == 8
