@@ -1,0 +1,236 @@
+"""How long a collector takes to come back with a day of a job, with a checkpoint and without.
+
+The database is written directly. The newest ``analysed_s`` seconds are a job that the collector
+analyses when it starts without a checkpoint; stopping it leaves one. Then the day before is filled
+with frames of the same size that no checkpointed start reads, a minute of frames is added that
+the checkpoint does not know, as after a kill, and the collector is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from paceline.errors import TransportError
+from paceline.wire.codec import encode_frame
+from paceline.wire.frames import Frame
+from paceline_service.bench.load.encode import columns_of_ranks
+from paceline_service.bench.load.job import MadeUpJob
+from paceline_service.bench.load.shape import RANKS_PER_NODE, LoadShape
+from paceline_service.bench.machine import cpu_s
+from paceline_service.demo.processes import Collector
+from paceline_service.ingest import repository
+from paceline_service.settings import DATABASE_NAME
+from paceline_service.store.database import Database
+from paceline_service.store.migrate import migrate
+
+DAY_S = 86_400
+TAIL_S = 60
+"""What a kill leaves to be replayed at most: a checkpoint is a minute old then."""
+SETTINGS = {"PACELINE_SERVE_RAW_RETENTION_BYTES": str(1 << 36)}
+TIMEOUT_S = 3600.0
+JOB = "restart"
+_INSERT = (
+    "INSERT INTO frames (id, attempt_id, incarnation_id, frame_seq, records, received_wall_ns, "
+    "body_bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """A job of one step and one frame a second and rank."""
+
+    ranks: int = 64
+    collectives: int = 20
+    stored_s: int = DAY_S
+    analysed_s: int = 3600
+
+
+def measure(*, quick: bool) -> dict[str, object]:
+    """Return the figures."""
+    scale = Scale(stored_s=3600, analysed_s=300) if quick else Scale()
+    with tempfile.TemporaryDirectory(prefix="paceline-restart-") as directory:
+        return _measure(scale, Path(directory))
+
+
+def _measure(scale: Scale, directory: Path) -> dict[str, object]:
+    store = _Store(scale, directory / DATABASE_NAME)
+    store.create()
+    store.add(scale.analysed_s)
+    whole = _start(directory)
+    checkpoint = store.checkpoint()
+    clean = _start(directory)
+    store.fill()
+    store.add(TAIL_S)
+    tail = _start(directory)
+    day = DAY_S / scale.analysed_s
+    return {
+        "ranks": scale.ranks, "collectives": scale.collectives, "stored_s": scale.stored_s,
+        "analysed_s": scale.analysed_s, "frames": store.frames,
+        "database_mib": round((directory / DATABASE_NAME).stat().st_size / (1 << 20)),
+        "checkpoint_kib": round(checkpoint / 1024),
+        "without_checkpoint": whole,
+        "without_checkpoint_day_s": round(day * whole["ready_s"]),
+        "after_stop": clean,
+        "after_kill": tail,
+    }  # fmt: skip
+
+
+class _Store:
+    """Frames of the job, second after second."""
+
+    def __init__(self, scale: Scale, path: Path) -> None:
+        self._scale = scale
+        self._path = path
+        seconds = scale.analysed_s + TAIL_S
+        shape = LoadShape(
+            ranks=scale.ranks, collectives=scale.collectives, steps=seconds, rate=1.0, job=JOB
+        )
+        self._job = MadeUpJob(shape)
+        self._shape = shape
+        self._second = 0
+        self._older = max(scale.stored_s - seconds, 0)
+        """Seconds, and frames of each rank, before those that are analysed."""
+        self._began_wall_ns = time.time_ns() - seconds * 10**9
+        self._ids: list[int] = []
+        self._attempt_id = 0
+        self.frames = 0
+
+    def create(self) -> None:
+        """Make the database, the attempt and its ranks."""
+        asyncio.run(self._create())
+
+    def add(self, seconds: int) -> None:
+        """Store the next seconds of the job."""
+        with closing(sqlite3.connect(self._path)) as connection, connection:
+            self._insert(connection, self._next(seconds))
+
+    def fill(self) -> None:
+        """Store what came before: frames of the right size and number, which nobody decodes."""
+        with closing(sqlite3.connect(self._path)) as connection, connection:
+            bodies = connection.execute(
+                "SELECT incarnation_id, records, body FROM frames ORDER BY id LIMIT ?",
+                (self._scale.ranks * 16,),
+            ).fetchall()
+            self._insert(connection, self._copies(bodies))
+
+    def checkpoint(self) -> int:
+        """Return how large the checkpoint is that the collector left."""
+        with closing(sqlite3.connect(self._path)) as connection:
+            row = connection.execute("SELECT body_bytes FROM checkpoints").fetchone()
+        if row is None:
+            raise TransportError("the collector left no checkpoint; the figures mean nothing")
+        return int(row[0])
+
+    async def _create(self) -> None:
+        database = Database(f"sqlite+aiosqlite:///{self._path}")
+        await migrate(database)
+        first = [self._frame(rank, 0, {}, 0) for rank in range(self._scale.ranks)]
+        async with database.write() as writer:
+            attempt = await repository.create_attempt(writer, first[0], self._began_wall_ns)
+            by_name = {(attempt.id, frame.incarnation): frame for frame in first}
+            made = await repository.create_incarnations(writer, by_name, self._began_wall_ns)
+        self._attempt_id = attempt.id
+        self._ids = [made[attempt.id, frame.incarnation] for frame in first]
+        await database.close()
+        with closing(sqlite3.connect(self._path)) as connection, connection:
+            connection.execute("UPDATE rank_incarnations SET low_seq = ?", (self._older,))
+
+    def _insert(self, connection: sqlite3.Connection, rows: Iterator[tuple[Any, ...]]) -> None:
+        last_id = count = size = 0
+        while batch := list(islice(rows, 10_000)):
+            connection.executemany(_INSERT, batch)
+            last_id = max(last_id, batch[-1][0])
+            count += len(batch)
+            size += sum(row[6] for row in batch)
+        connection.execute(
+            "UPDATE job_attempts SET last_frame_id = max(last_frame_id, ?), frames = frames + ?, "
+            "raw_bytes = raw_bytes + ?, last_seen_wall_ns = ?",
+            (last_id, count, size, time.time_ns()),
+        )
+        self.frames += count
+
+    def _next(self, seconds: int) -> Iterator[tuple[Any, ...]]:
+        for second in range(self._second, self._second + seconds):
+            table = self._job.step(second)
+            for rank, columns in enumerate(columns_of_ranks(table)):
+                frame = self._frame(rank, second, columns, table.shape[1])
+                body = encode_frame(frame)
+                yield self._row(rank, self._older + second, table.shape[1], body)
+        self._second += seconds
+
+    def _copies(self, bodies: list[tuple[int, int, bytes]]) -> Iterator[tuple[Any, ...]]:
+        for seq in range(self._older):
+            for rank in range(self._scale.ranks):
+                _, records, body = bodies[(seq * self._scale.ranks + rank) % len(bodies)]
+                yield self._row(rank, seq, records, body)
+
+    def _row(self, rank: int, seq: int, records: int, body: bytes) -> tuple[Any, ...]:
+        received_ns = self._began_wall_ns + (seq - self._older) * 10**9
+        number = 1 + seq * self._scale.ranks + rank
+        return (number, self._attempt_id, self._ids[rank], seq, records, received_ns, len(body),
+                body)  # fmt: skip
+
+    def _frame(self, rank: int, second: int, columns: Mapping[str, Any], count: int) -> Frame:
+        sent_ns = (second + 1) * 10**9
+        offset_ns = int(self._job.offset_ns[rank])
+        node = rank // RANKS_PER_NODE
+        return Frame(
+            job=JOB, run_id="run", attempt=0, rank=rank, world_size=self._scale.ranks,
+            incarnation=f"{rank:032x}", frame_seq=self._older + second, node=f"node-{node}",
+            producer="hooks", count=count, columns=dict(columns), groups=self._job.groups(rank),
+            clock_domain=f"boot-{node}", anchor_mono_ns=offset_ns + sent_ns,
+            anchor_wall_ns=self._began_wall_ns + sent_ns,
+            sent_wall_ns=self._began_wall_ns + sent_ns, read_mono_ns=offset_ns + sent_ns,
+            step=second,
+        )  # fmt: skip
+
+
+def _start(directory: Path) -> dict[str, float]:
+    """Start a collector on the database, ask for the report, and stop it."""
+    token = secrets.token_urlsafe(24)
+    began_s = time.perf_counter()
+    collector = Collector(directory, os.environ, token, settings=SETTINGS)
+    try:
+        listens_s = time.perf_counter() - began_s
+        while not _get(collector, "/readyz").get("ready"):
+            if time.perf_counter() - began_s > TIMEOUT_S:
+                raise TransportError(f"not ready after {TIMEOUT_S:.0f} s")
+            time.sleep(0.05)
+        ready_s = time.perf_counter() - began_s
+        steps = _get(collector, f"/v1/jobs/{JOB}/report")["job"]["steps"]
+        report_s = time.perf_counter() - began_s
+        used_s = cpu_s(collector.pid)
+        began_s = time.perf_counter()
+    finally:
+        collector.close()
+    return {
+        "listens_s": round(listens_s, 2), "ready_s": round(ready_s, 2),
+        "report_s": round(report_s, 2), "cpu_s": round(used_s, 2), "steps": steps,
+        "stop_s": round(time.perf_counter() - began_s, 2),
+    }  # fmt: skip
+
+
+def _get(collector: Collector, path: str) -> dict[str, Any]:
+    request = Request(collector.url + path, headers={"Authorization": f"Bearer {collector.token}"})
+    try:
+        with urlopen(request, timeout=60) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+    except HTTPError as error:
+        if error.code != 503:
+            raise TransportError(f"{path}: {error}") from error
+        return {}
+    return found
