@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from paceline_service.analysis.records import Group, Int64Array, Records
 from paceline_service.jobs.columns import decode_frames
 from paceline_service.jobs.reorder import ReorderBuffer
 from paceline_service.jobs.sanitize import MAX_TIME_NS, sanitize_frames
+from paceline_service.jobs.sinks import Arrivals, Sink
 from paceline_service.jobs.stream import Stream
 from paceline_service.jobs.walltime import ListeningClock
 from paceline_service.store.frames import AttemptRef, CommittedFrame
@@ -37,47 +37,6 @@ LATE_STEPS = 20
 BATCH_ROWS = 8192
 """Records that are decoded together: their columns fit the cache of a core."""
 _NOTHING = np.zeros((0, 7), dtype=np.int64)
-
-
-class Sink(Protocol):
-    """What takes the records of an attempt; ``JobAnalysis`` does."""
-
-    def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
-        """Say where a rank runs."""
-
-    def declare_group(self, group: Group) -> int:
-        """Return the job-wide index of a group."""
-
-    def add_table(self, table: Table) -> None:
-        """Take records of many ranks, those of each in their order."""
-
-    def rank_ended(self, rank: int, how: str) -> None:
-        """Expect nothing more of a rank."""
-
-    def note_dropped(self, rank: int, dropped: Mapping[str, int]) -> None:
-        """Take what was lost on a rank so far."""
-
-    def note_pending(
-        self,
-        rank: int,
-        pending: Int64Array,
-        *,
-        now_ns: int,
-        heard_wall_ns: int,
-        step: int,
-        checkpoint_ns: int,
-    ) -> None:
-        """Take what a rank was in when its newest frame was made (``standstill_watch``)."""
-
-
-class Arrivals(Protocol):
-    """What wants to know when frames come; ``JobAnalysis`` does."""
-
-    def heard(self, rank: int, now_ns: int) -> None:
-        """Records of ``rank`` came at a time of the clock that stands still in pauses."""
-
-    def more_to_come(self, rank: int, *, more: bool) -> None:
-        """Say whether the store is known to hold more of ``rank``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
