@@ -45,6 +45,8 @@ async def delete_oldest(
         excess_bytes: until so many bytes are gone,
         before_wall_ns: and all that came before.
     """
+    if excess_bytes <= 0 and not await _begins_before(connection, before_wall_ns):
+        return Deleted(low_seqs={})
     query = (
         select(
             FrameRow.id, FrameRow.attempt_id, FrameRow.incarnation_id, FrameRow.frame_seq,
@@ -69,6 +71,13 @@ async def delete_oldest(
         return Deleted(low_seqs={})
     await connection.execute(delete(FrameRow).where(FrameRow.id <= last_id))
     return await _account(connection, [(*key, *sums) for key, sums in gone.items()])
+
+
+async def _begins_before(connection: AsyncConnection, wall_ns: int) -> bool:
+    """Whether the oldest frame came before: one row tells it, and a batch is megabytes to read."""
+    query = select(FrameRow.received_wall_ns).order_by(FrameRow.id).limit(1)
+    oldest = (await connection.execute(query)).scalar()
+    return oldest is not None and oldest < wall_ns
 
 
 async def drop_oldest(
