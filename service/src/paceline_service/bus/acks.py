@@ -32,6 +32,7 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 NO_STREAM = Ack(error=Refusal(code=503, description="no stream takes this subject at present"))
+LOST = Ack(error=Refusal(code=503, description="the connection was lost before the answer came"))
 _decoder = msgspec.json.Decoder(Ack)
 
 
@@ -73,6 +74,12 @@ class Acks:
             for token in answers:
                 self._waiting.pop(token, None)
         return [answer.result() for answer in answers.values()]
+
+    def give_up(self) -> None:
+        """The connection is lost: the answers that are waited for will not come."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(LOST)
 
     async def _on_answer(self, message: Msg) -> None:
         waiting = self._waiting.get(message.subject[len(self._inbox) + 1 :])

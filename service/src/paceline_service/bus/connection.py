@@ -209,6 +209,8 @@ class Bus:
         return ""
 
     async def _on_disconnected(self) -> None:
+        if self._acks is not None:
+            self._acks.give_up()
         _log.warning("the bus is away", bus=self.shown)
 
     async def _on_reconnected(self) -> None:
