@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from paceline_service.analysis.blame.levels import IndexArray
@@ -41,6 +43,7 @@ class Excess:
         number: IndexArray,
         leader: Int64Array,
         waiter: Int64Array,
+        used: Iterable[int],
     ) -> FloatArray:
         """Return (P, W) the part of each delay that is the leader's own.
 
@@ -53,8 +56,11 @@ class Excess:
             number: (W,) which of D instances each waiter is of.
             leader: (D,) rank of each leader.
             waiter: (W,) rank of each waiter.
+            used: the rows of ``delays_ns`` that may hold something else than 0.
         """
-        excess = delays_ns.astype(np.float64)
+        excess = np.zeros(delays_ns.shape)
+        for row in used:
+            excess[row] = delays_ns[row]
         other = np.flatnonzero(self._role[leader][number] != self._role[waiter])
         if len(other):
             own = spent_ns * self._ratio[:, leader]

@@ -7,6 +7,7 @@ had itself been kept waiting, its share goes on to that wait, replayed backwards
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from paceline_service.analysis.blame.excess import Excess
 from paceline_service.analysis.blame.joins import Joins
 from paceline_service.analysis.blame.levels import IndexArray, find_levels
-from paceline_service.analysis.blame.plan import Plan
+from paceline_service.analysis.blame.plan import Plan, dot
 from paceline_service.analysis.blame.syncs import COMM, KEPT_PER_RANK, ROWS, WAIT, Syncs
 from paceline_service.analysis.blame.timeline import PHASES, Exposures, StepRow
 from paceline_service.analysis.blame.waits import Waits
@@ -86,9 +87,9 @@ class BlameLedger:
                 by_row_ns = by_row_ns + earlier.by_row_ns
                 schedule_ns += earlier.schedule_ns
                 unattributed_ns += earlier.unattributed_ns
-                unattributed_ns += float(self._before.earlier_ns @ earlier.share)
+                unattributed_ns += dot(self._before.earlier_ns, earlier.share)
         else:
-            unattributed_ns += float(plan.earlier_ns @ charge.share)
+            unattributed_ns += dot(plan.earlier_ns, charge.share)
         self._before = plan
         self._remember(joins, exposures)
         present = row.present
@@ -119,12 +120,16 @@ class BlameLedger:
         leader = lead[instance[first]]
         elapsed = self._since_sync(joins, exposures, leader)
         own = self._since_sync(joins, exposures, waiter)
-        delays_ns = np.maximum(elapsed.totals[: COMM + 1, number] - own.totals[: COMM + 1], 0)
+        delays_ns = np.zeros((COMM + 1, len(waiter)), dtype=np.int64)
+        used = sorted(elapsed.used | own.used)
+        for row in used:
+            np.subtract(elapsed.totals[row].take(number), own.totals[row], out=delays_ns[row])
+            np.maximum(delays_ns[row], 0, out=delays_ns[row])
         excess_ns = peers.of(
             delays_ns, elapsed.totals[: COMM + 1], number,
-            exposures.rank[leader], exposures.rank[waiter],
+            exposures.rank[leader], exposures.rank[waiter], used,
         )  # fmt: skip
-        delay_ns = delays_ns.sum(axis=0)
+        delay_ns = delays_ns[used].sum(axis=0)
         sums = np.append(0, np.cumsum(wait_ns))
         in_step_ns = sums[leader] - sums[elapsed.begin]
         earlier_ns = np.maximum(elapsed.totals[WAIT] - in_step_ns, 0)
@@ -139,6 +144,7 @@ class BlameLedger:
             leader=exposures.rank[leader],
             delay_ns=delay_ns,
             excess_ns=excess_ns,
+            used=used,
             explained_ns=np.where(explained_ns > DELAY_FLOOR_NS, explained_ns, 0).astype(float),
             begin=elapsed.begin,
             end=leader,
@@ -153,32 +159,35 @@ class BlameLedger:
 
     def _since_sync(self, joins: Joins, exposures: Exposures, chosen: IndexArray) -> _Elapsed:
         """Return what the chosen exposures' ranks spent since their group's last sync."""
-        totals = _totals(exposures, chosen)
         before = joins.previous(chosen)
-        here = np.flatnonzero(before >= 0)
-        synced = before[here]
-        totals[:, here] -= _totals(exposures, synced)
-        totals[COMM, here] -= exposures.comm_ns[synced]
-        totals[WAIT, here] -= exposures.wait_ns[synced]
-        begin = joins.rank_first[exposures.rank[chosen]]
-        begin[here] = synced + 1
-        since = np.full(len(chosen), -1, dtype=np.intp)
+        totals = np.zeros((ROWS, len(chosen)), dtype=np.int64)
+        for row, spent_ns, until_ns in _spent(exposures):
+            # Where nothing was before, ``before`` is -1, and the last value is 0.
+            np.subtract(
+                spent_ns.take(chosen), np.append(until_ns, 0).take(before, mode="wrap"),
+                out=totals[row],
+            )  # fmt: skip
         rest = np.flatnonzero(before < 0)
+        begin = before + 1
+        begin[rest] = joins.rank_first[exposures.rank[chosen[rest]]]
+        since = np.full(len(chosen), -1, dtype=np.intp)
         entry = self._syncs.find(joins.keys(chosen[rest]))
         rest, entry = rest[entry >= 0], entry[entry >= 0]
-        totals[:, rest] += self._totals[:, exposures.rank[chosen[rest]]]
-        totals[:, rest] -= self._syncs.totals[:, entry]
+        earlier = self._totals[:, exposures.rank[chosen[rest]]] - self._syncs.totals[:, entry]
+        totals[:, rest] += earlier
+        used = {*exposures.phases.tolist(), COMM, *np.flatnonzero(earlier.any(axis=1)).tolist()}
         last_step = self._syncs.step[entry] == self._steps - 1
         since[rest] = np.where(last_step, self._syncs.next_exposure[entry], -1)
-        return _Elapsed(totals=totals, begin=np.minimum(begin, chosen), since=since)
+        return _Elapsed(
+            totals=totals, used=used - {WAIT}, begin=np.minimum(begin, chosen), since=since
+        )
 
     def _remember(self, joins: Joins, exposures: Exposures) -> None:
         """Keep the last sync of every group and pair of this step."""
         chosen = joins.last()
-        totals = _totals(exposures, chosen)
-        totals += self._totals[:, exposures.rank[chosen]]
-        totals[COMM] += exposures.comm_ns[chosen]
-        totals[WAIT] += exposures.wait_ns[chosen]
+        totals = self._totals[:, exposures.rank[chosen]]
+        for row, _, until_ns in _spent(exposures):
+            totals[row] += until_ns[chosen]
         key = joins.keys(chosen)
         order = np.argsort(key, kind="stable")
         newer = Syncs(
@@ -196,20 +205,23 @@ class _Elapsed:
 
     Attributes:
         totals: (ROWS, N) as in ``Syncs``.
+        used: the rows before ``WAIT`` that may hold something else than 0.
         begin: (N,) the rank's first exposure in this step since then.
         since: (N,) its first one in the step before, -1 where the sync was not there.
     """
 
     totals: Int64Array
+    used: set[int]
     begin: IndexArray
     since: IndexArray
 
 
-def _totals(exposures: Exposures, chosen: IndexArray) -> Int64Array:
-    """Return (ROWS, N) what was spent from the step's start to each chosen exposure."""
-    totals = np.zeros((ROWS, len(chosen)), dtype=np.int64)
-    for row, phase in zip(exposures.self_before_ns, exposures.phases.tolist(), strict=True):
-        totals[phase] = row[chosen]
-    totals[COMM] = exposures.comm_before_ns[chosen]
-    totals[WAIT] = exposures.wait_before_ns[chosen]
-    return totals
+def _spent(exposures: Exposures) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+    """Yield rows of totals: what was spent from the step's start to each exposure, and past it."""
+    for phase, self_ns in zip(exposures.phases.tolist(), exposures.self_before_ns, strict=True):
+        yield phase, self_ns, self_ns
+    for row, before_ns, own_ns in (
+        (COMM, exposures.comm_before_ns, exposures.comm_ns),
+        (WAIT, exposures.wait_before_ns, exposures.wait_ns),
+    ):
+        yield row, before_ns, before_ns + own_ns

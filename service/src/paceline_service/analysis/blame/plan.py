@@ -44,6 +44,7 @@ class Plan:
         leader: (D,) rank of the last arriver.
         delay_ns: (W,) how much longer the leader took than the waiter.
         excess_ns: (P, W) the part of that in which it was slower than its own peers.
+        used: the rows of ``excess_ns`` that may hold something else than 0.
         explained_ns: (W,) the delays and the leader's own waits together; 0 where that is noise.
         begin: (D,) first exposure of the leader since the last sync.
         end: (D,) its exposure at this instance.
@@ -61,6 +62,7 @@ class Plan:
     leader: Int64Array
     delay_ns: Int64Array
     excess_ns: FloatArray
+    used: list[int]
     explained_ns: FloatArray
     begin: IndexArray
     end: IndexArray
@@ -83,15 +85,16 @@ class Plan:
         paid = price * times
         share = _sum(paid, self.first)
         charged = np.zeros((len(self.excess_ns), self.ranks))
-        for row, excess in zip(charged, self.excess_ns, strict=True):
-            row += np.bincount(self.leader, _sum(paid * excess, self.first), minlength=self.ranks)
-        delays_ns = float(paid @ self.delay_ns)
-        everything = float(self.wait_ns @ final)
+        for row in self.used:
+            due = _sum(paid * self.excess_ns[row], self.first)
+            charged[row] = np.bincount(self.leader, due, minlength=self.ranks)
+        delays_ns = dot(paid, self.delay_ns)
+        everything = dot(self.wait_ns, final)
         return Charge(
             by_row_ns=charged,
             schedule_ns=delays_ns - float(charged.sum()),
             share=share,
-            unattributed_ns=everything - float(paid @ self.explained_ns),
+            unattributed_ns=everything - dot(paid, self.explained_ns),
         )
 
     def _pass_on(self, factor: FloatArray, price: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -128,8 +131,8 @@ class Plan:
         first = np.append(0, self.rank_end)[leader]
         begin = np.where(later.since[inherits] < 0, first, later.since[inherits])
         factor = spread_over(begin, end, share[inherits], len(self.wait_ns))
-        total = float(later.earlier_ns[inherits] @ share[inherits])
-        return factor, total - float(self.wait_ns @ factor)
+        total = dot(later.earlier_ns[inherits], share[inherits])
+        return factor, total - dot(self.wait_ns, factor)
 
 
 def spread_over(begin: IndexArray, end: IndexArray, value: FloatArray, size: int) -> FloatArray:
@@ -139,6 +142,14 @@ def spread_over(begin: IndexArray, end: IndexArray, value: FloatArray, size: int
     np.subtract.at(steps, np.maximum(end, begin), value)
     # What cancels leaves rounding behind; less than nothing is nothing.
     return np.maximum(np.cumsum(steps)[:-1], 0.0)
+
+
+def dot(left: FloatArray | Int64Array, right: FloatArray | Int64Array) -> float:
+    """Return the sum of products: the same on any number of cores, which BLAS does not promise.
+
+    BLAS also wakes a thread per core for it, which costs more than the sum.
+    """
+    return float((left * right).sum())
 
 
 def _sum(values: FloatArray, first: IndexArray) -> FloatArray:

@@ -256,6 +256,8 @@ class _Intervals:
         self._spent = np.zeros((len(self.phases), len(rank) + 1), dtype=np.int64)
         for number, phase in enumerate(self.phases.tolist()):
             np.cumsum(np.where(self.code == phase, length, 0), out=self._spent[number, 1:])
+        self._spent -= self._spent[:, np.append(self._first[rank], len(rank))]
+        """(P, intervals + 1) what each interval's rank had spent in its step before it."""
 
     def _shift(self, rank: Int64Array, time_ns: Int64Array) -> Int64Array:
         since_begin = np.clip(time_ns - self._begin[rank], 0, self._span)
@@ -285,9 +287,8 @@ class _Intervals:
             partial = np.maximum(np.minimum(at, self.stop[index]) - self.start[index], 0)
             code = self.code[index]
             for number, phase in enumerate(self.phases.tolist()):
-                total = self._spent[number]
-                since = total[self._first.clip(max=len(self.start))]
-                spent[number] = total[index] - since[rank] + np.where(code == phase, partial, 0)
+                self._spent[number].take(index, out=spent[number])
+                spent[number] += np.where(code == phase, partial, 0)
             if not found.all():
                 spent[:, ~found] = 0
         host = int(np.searchsorted(self.phases, int(Phase.HOST)))
