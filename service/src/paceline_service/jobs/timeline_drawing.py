@@ -25,6 +25,7 @@ MAX_SLICES = 250_000
 STEP, PHASE, WITHIN, COLLECTIVE, WAIT = range(len(KINDS))
 _OPS = [op_name(op) for op in Op]
 _PHASES = [phase_name(phase) for phase in Phase]
+_FAILED = int(Flag.FAILED)
 _OVERLAYS = {int(phase) for phase in OVERLAYS}
 Json = dict[str, Any]
 
@@ -88,7 +89,7 @@ def _draw_times(
             name, lane = _PHASES[code], WITHIN if code in _OVERLAYS else PHASE
             counts["phases"] += 1
         drawing.slices.append(
-            Slice(start_ns=start_ns, end_ns=max(end_ns, start_ns), rank=rank, kind=lane,
+            Slice(start_ns=max(start_ns, 0), end_ns=max(end_ns, start_ns, 0), rank=rank, kind=lane,
                   name=name, args={"step": one.step})
         )  # fmt: skip
 
@@ -106,39 +107,43 @@ def _draw_collectives(
     index = np.flatnonzero(drawn[rows.rank])
     slices: dict[int, Slice] = {}
     longest: dict[int, tuple[int, int]] = {}
-    starts = clocks.place(rows.rank, rows.start_ns)
-    ends = clocks.place(rows.rank, rows.end_ns)
-    stopped = clocks.place(rows.rank, waits.exposed_start_ns)
-    for row in index.tolist():
-        rank, code, at = int(rows.rank[row]), int(rows.code[row]), int(instance[row])
-        last_rank = int(waits.last_rank[at])
-        name = _OPS[code]
+    table = (
+        index, instance, rows.rank, rows.code, rows.group, rows.seq, rows.payload_bytes, rows.peer,
+        rows.flags, rows.end_ns, waits.wait_ns, waits.last_rank[instance],
+        clocks.place(rows.rank, rows.start_ns), clocks.place(rows.rank, rows.end_ns),
+        clocks.place(rows.rank, waits.exposed_start_ns),
+    )  # fmt: skip
+    # Lists: reading numbers out of arrays one by one costs ten times as much.
+    columns = [index.tolist(), *(column[index].tolist() for column in table[1:])]
+    for (
+        row, at, rank, code, group, seq, size, peer, flags, released_ns, wait_ns, last_rank,
+        start_ns, end_ns, stopped_ns,
+    ) in zip(*columns, strict=True):  # fmt: skip
         args: Json = {
             "step": one.step,
-            "group": window.groups[int(rows.group[row])].name,
-            "seq": int(rows.seq[row]),
-            "bytes": int(rows.payload_bytes[row]),
+            "group": window.groups[group].name,
+            "seq": seq,
+            "bytes": size,
             "last_arriver": last_rank if last_rank >= 0 else None,
         }
-        start_ns, end_ns = int(starts[row]), int(ends[row])
-        if int(rows.peer[row]) >= 0:
-            args["peer"] = int(rows.peer[row])
-        if not int(rows.end_ns[row]):
+        if peer >= 0:
+            args["peer"] = peer
+        start_ns, name = max(start_ns, 0), _OPS[code]
+        if not released_ns:
             counts["unreleased"] += 1
             drawing.marks.append(
-                Mark(at_ns=max(start_ns, 0), rank=rank, kind=COLLECTIVE, args=args,
+                Mark(at_ns=start_ns, rank=rank, kind=COLLECTIVE, args=args,
                      name=f"{name} (release unknown)", category="collective")
             )  # fmt: skip
             continue
-        if int(rows.flags[row]) & Flag.FAILED:
+        if flags & _FAILED:
             args["failed"] = True
         counts["collectives"] += 1
         slices[row] = Slice(start_ns=start_ns, end_ns=max(end_ns, start_ns), rank=rank,
                             kind=COLLECTIVE, name=name, args=args)  # fmt: skip
-        wait_ns = int(waits.wait_ns[row])
         if wait_ns <= 0:
             continue
-        from_ns = max(int(stopped[row]), 0)
+        from_ns = max(stopped_ns, 0)
         drawing.slices.append(
             Slice(start_ns=from_ns, end_ns=from_ns + wait_ns, rank=rank, kind=WAIT,
                   name=f"waits for rank {last_rank}", args={"step": one.step, "for": name})
