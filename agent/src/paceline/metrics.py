@@ -125,6 +125,10 @@ INGEST_COMMIT_SECONDS = _define(
     "paceline_ingest_commit_seconds_total", "counter", "seconds", (),
     "Time spent in those transactions.",
 )  # fmt: skip
+INGEST_COMMIT_DURATION_SECONDS = _define(
+    "paceline_ingest_commit_duration_seconds", "histogram", "seconds", (),
+    "How long each of those transactions took, until it was durable.",
+)  # fmt: skip
 INGEST_COMMIT_FAILURES = _define(
     "paceline_ingest_commit_failures_total", "counter", "", (),
     "Transactions that the database refused; nothing of them was acknowledged.",
@@ -140,6 +144,20 @@ ANALYSIS_LAG_SECONDS = _define(
     "paceline_analysis_lag_seconds", "gauge", "seconds", (),
     "From the arrival of the newest analysed frame to its analysis.",
 )  # fmt: skip
+VERDICT_LAG_SECONDS = _define(
+    "paceline_verdict_lag_seconds", "histogram", "seconds", (),
+    "From the end of a step on its ranks to its verdict, for steps that were analysed live.",
+)  # fmt: skip
+ANALYSIS_FRAMES = _define(
+    "paceline_analysis_frames_total", "counter", "", (), "Frames that the analysis has taken."
+)
+ANALYSIS_TICKS = _define(
+    "paceline_analysis_ticks_total", "counter", "", (),
+    "Rounds in which all jobs were analysed and their reports made.",
+)  # fmt: skip
+ANALYSIS_TICK_SECONDS = _define(
+    "paceline_analysis_tick_seconds_total", "counter", "seconds", (), "Time spent in those rounds."
+)
 ANALYSIS_FAILURES = _define(
     "paceline_analysis_failures_total", "counter", "", (),
     "Attempts whose analysis stopped with an error of its own.",
@@ -147,6 +165,37 @@ ANALYSIS_FAILURES = _define(
 ANALYSIS_ATTEMPTS = _define("paceline_analysis_attempts", "gauge", "", (), "Attempts in memory.")
 STORE_RAW_BYTES = _define(
     "paceline_store_raw_bytes", "gauge", "bytes", (), "Raw frames kept in the database."
+)
+STORE_FREE_BYTES = _define(
+    "paceline_store_free_bytes", "gauge", "bytes", (),
+    "Free space of the disk that the database is on; of a SQLite file only.",
+)  # fmt: skip
+PERSIST_WAITING_STEPS = _define(
+    "paceline_persist_waiting_steps", "gauge", "", (),
+    "Analysed steps that are not written to the database yet.",
+)  # fmt: skip
+PERSIST_FAILURES = _define(
+    "paceline_persist_failures_total", "counter", "", (),
+    "Transactions of steps, states and incidents that failed; they are tried again.",
+)  # fmt: skip
+PERSIST_GIVEN_UP = _define(
+    "paceline_persist_given_up_total", "counter", "", ("what",),
+    "Steps and lanes that were not written, because the database was away for too long.",
+)  # fmt: skip
+RELIEF_STRIDE = _define(
+    "paceline_relief_stride", "gauge", "", ("job",),
+    "Every which step the collector asks a job to keep because it cannot keep up; absent: all.",
+)  # fmt: skip
+RELIEF_CHANGES = _define(
+    "paceline_relief_changes_total", "counter", "", ("direction",),
+    "How often the collector asked a job for fewer (up) or for more (down) steps by itself.",
+)  # fmt: skip
+PROCESS_CPU_SECONDS = _define(
+    "paceline_process_cpu_seconds_total", "counter", "seconds", (),
+    "CPU time of the collector's process.",
+)  # fmt: skip
+PROCESS_RESIDENT_BYTES = _define(
+    "paceline_process_resident_bytes", "gauge", "bytes", (), "Memory of the collector's process."
 )
 BUS_PUBLISHED = _define(
     "paceline_bus_published_total", "counter", "", (), "Frames that the stream has acknowledged."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -11,7 +12,6 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Request
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from paceline import metrics
@@ -24,11 +24,8 @@ from paceline_service.export.prometheus import JobSample, Sample
 from paceline_service.incidents.service import closed_reason
 from paceline_service.jobs.live import STEP_BUCKETS_S
 from paceline_service.jobs.snapshot import Snapshot
+from paceline_service.readiness import free_bytes, readiness
 from paceline_service.store.drops import read_drops
-
-STALLED_S = 30.0
-"""Without a tick for this long the analysis is stuck, or far too slow."""
-DATABASE_CHECK_S = 2.0
 
 
 def operations_router(
@@ -46,11 +43,15 @@ def operations_router(
     async def readyz() -> Response:
         """Tell whether frames are stored and analysed at present, and what is wrong if not."""
         checks = await readiness(collector)
-        ready = all(checks.values())
-        failing = {name: ok for name, ok in checks.items() if not ok}
-        body = {"ready": ready, "checks": checks, "failing": sorted(failing)}
-        body["last_commit_error"] = collector.commits.stats.last_error or None
-        return JSONResponse(body, 200 if ready else 503)
+        reasons = {name: words for name, words in checks.items() if words}
+        body = {
+            "ready": not reasons,
+            "checks": {name: not words for name, words in checks.items()},
+            "failing": sorted(reasons),
+            "reasons": reasons,
+            "last_commit_error": collector.commits.stats.last_error or None,
+        }
+        return JSONResponse(body, 503 if reasons else 200)
 
     @router.get(
         "/metrics",
@@ -92,26 +93,6 @@ def operations_router(
     return router
 
 
-async def readiness(collector: Collector) -> dict[str, bool]:
-    """Return what has to be true for frames to be stored and analysed."""
-    stats = collector.engine.stats
-    rebuilt = collector.rebuilt
-    bus = collector.bus.readiness() if collector.bus is not None else {}
-    if not collector.analyses:
-        # Frames are taken while the database is away, and what is read is refused by itself.
-        return bus
-    return {
-        **bus,
-        "database": await _database_answers(collector),
-        "commits": collector.commits.running and not collector.commits.stats.last_error,
-        "analysis": collector.engine.alive
-        and (not rebuilt or time.monotonic() - stats.last_tick_mono_s < STALLED_S),
-        "backlog": collector.engine.has_room,
-        "persister": collector.persister.running,
-        "rebuilt": rebuilt,
-    }
-
-
 def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) -> Sample:
     """Return what one scrape shows."""
     stats, engine = collector.commits.stats, collector.engine
@@ -140,8 +121,18 @@ def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) ->
         metrics.ANALYSIS_LAG_SECONDS: engine.stats.lag_seconds,
         metrics.ANALYSIS_FAILURES: engine.stats.failures,
         metrics.ANALYSIS_ATTEMPTS: engine.stats.loaded,
+        metrics.ANALYSIS_FRAMES: engine.stats.frames,
+        metrics.ANALYSIS_TICKS: engine.stats.ticks,
+        metrics.ANALYSIS_TICK_SECONDS: engine.stats.tick_seconds,
         metrics.STORE_RAW_BYTES: collector.housekeeping.raw_bytes,
+        metrics.PERSIST_WAITING_STEPS: collector.persister.waiting_steps,
+        metrics.PERSIST_FAILURES: collector.persister.failures,
+        metrics.PROCESS_CPU_SECONDS: time.process_time(),
+        metrics.PROCESS_RESIDENT_BYTES: _resident_bytes(),
     }
+    free = free_bytes(collector.database)
+    if free is not None:
+        values[metrics.STORE_FREE_BYTES] = free
     bus = collector.bus.stats if collector.bus is not None else None
     if bus is not None:
         values.update(bus.values())
@@ -154,14 +145,25 @@ def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) ->
             metrics.INGEST_REFUSED: {(name,): n for name, n in stats.refused.items()},
             metrics.RANK_SILENCED: _silenced(collector, latest.values()),
             metrics.DROPPED: bounded_reasons(drops),
+            metrics.PERSIST_GIVEN_UP: {
+                ("steps",): collector.persister.steps_given_up,
+                ("lanes",): collector.persister.lanes_given_up,
+            },
             **(bus.labelled() if bus is not None else {}),
+        },
+        histograms={
+            metrics.INGEST_COMMIT_DURATION_SECONDS: collector.commits.stats.durations.sample(),
+            metrics.VERDICT_LAG_SECONDS: engine.stats.verdict_lag.sample(),
         },
     )
 
 
-def _silenced(
-    collector: Collector, snapshots: Iterable[Snapshot]
-) -> dict[tuple[str, ...], float]:
+def _resident_bytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _silenced(collector: Collector, snapshots: Iterable[Snapshot]) -> dict[tuple[str, ...], float]:
     """Return the labels of the flags that a silence covers."""
     rows: dict[tuple[str, ...], float] = {}
     for snapshot in snapshots:
@@ -195,14 +197,6 @@ def _job_sample(snapshot: Snapshot) -> JobSample:
             row["rank"]: row.get("pending_s") or 0.0 for row in snapshot.ranks
         },
     )  # fmt: skip
-
-
-async def _database_answers(collector: Collector) -> bool:
-    try:
-        await asyncio.wait_for(collector.database.ping(), DATABASE_CHECK_S)
-    except (SQLAlchemyError, OSError, asyncio.TimeoutError, TimeoutError):
-        return False
-    return True
 
 
 _LOST_HERE = frozenset(

@@ -43,6 +43,15 @@ class JobSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramSample:
+    """A histogram without labels: counts per bucket, one more than bounds."""
+
+    bounds: tuple[float, ...]
+    buckets: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """Everything that one scrape shows."""
 
@@ -50,6 +59,7 @@ class Sample:
     values: Mapping[Metric, float] = field(default_factory=dict)
     """Metrics without labels."""
     labelled: Mapping[Metric, Mapping[Labels, float]] = field(default_factory=dict)
+    histograms: Mapping[Metric, HistogramSample] = field(default_factory=dict)
 
 
 class PacelineCollector(Collector):
@@ -70,6 +80,9 @@ class PacelineCollector(Collector):
         for metric in metrics.ALL:
             if metric is metrics.STEP_SECONDS:
                 yield _step_histogram(sample.jobs)
+                continue
+            if metric.kind == "histogram":
+                yield _histogram(metric, sample.histograms.get(metric))
                 continue
             family = _family(metric)
             if metric in sample.values:
@@ -98,14 +111,26 @@ def _step_histogram(jobs: Iterable[JobSample]) -> HistogramMetricFamily:
     for job in jobs:
         if not job.step_buckets:
             continue
-        buckets = []
-        total = 0
-        bounds = [repr(bound) for bound in job.step_bounds_s] + ["+Inf"]
-        for bound, count in zip(bounds, job.step_buckets, strict=True):
-            total += count
-            buckets.append((bound, float(total)))
+        buckets = _cumulative(job.step_bounds_s, job.step_buckets)
         family.add_metric([job.job], buckets=buckets, sum_value=job.step_sum_s)
     return family
+
+
+def _histogram(metric: Metric, sample: HistogramSample | None) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(metric.name, metric.help)
+    if sample is not None:
+        buckets = _cumulative(sample.bounds, sample.buckets)
+        family.add_metric([], buckets=buckets, sum_value=sample.total)
+    return family
+
+
+def _cumulative(bounds: tuple[float, ...], counts: tuple[int, ...]) -> list[tuple[str, float]]:
+    buckets = []
+    total = 0
+    for bound, count in zip([*map(repr, bounds), "+Inf"], counts, strict=True):
+        total += count
+        buckets.append((bound, float(total)))
+    return buckets
 
 
 def _job_rows(jobs: Iterable[JobSample], rank_series: int) -> dict[Metric, dict[Labels, float]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.wire.codec import Rejected
 from paceline_service.errors import LeaseLostError, OverloadedError, StoreUnavailableError
+from paceline_service.export.histogram import Histogram
 from paceline_service.ingest import repository
 from paceline_service.ingest.decoding import IncomingFrame
 from paceline_service.ingest.registry import Incarnation, Registry, Staged
@@ -55,6 +57,8 @@ class CommitStats:
     duplicates: int = 0
     commits: int = 0
     commit_seconds: float = 0.0
+    durations: Histogram = field(default_factory=Histogram)
+    last_commit_mono_s: float = -math.inf
     failures: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -305,6 +309,8 @@ class GroupCommit:
         stats.duplicates += sum(outcome.duplicate for outcome in plan.outcomes)
         stats.commits += 1
         stats.commit_seconds += seconds
+        stats.durations.add(seconds)
+        stats.last_commit_mono_s = time.monotonic()
         stats.last_error = ""
 
     def _fail(self, group: list[_Submission], error: BaseException) -> None:

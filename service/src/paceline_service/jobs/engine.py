@@ -11,12 +11,13 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import structlog
 
 from paceline_service.analysis.job import JobAnalysis
+from paceline_service.export.histogram import Histogram
 from paceline_service.jobs.checkpoint import Checkpointer, Stored
 from paceline_service.jobs.live import LiveAttempt, MakeAnalysis
 from paceline_service.jobs.snapshot import Update
@@ -63,6 +64,8 @@ class EngineStats:
     lag_seconds: float = 0.0
     """From the commit of the newest analysed frame to its analysis."""
     loaded: int = 0
+    verdict_lag: Histogram = field(default_factory=Histogram)
+    """From the end of a step to its verdict. The end is told by the wall clock of a rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +236,7 @@ class Engine:
             missing=missing,
             ends=ends,
         )
-        live.used_mono_s = time.monotonic()
+        live.used_mono_s, live.made_wall_ns = time.monotonic(), time.time_ns()
         self._attempts[attempt.id] = live
         return live
 
@@ -308,11 +311,21 @@ class Engine:
         if live.failure:
             return
         update = live.tick(time.monotonic(), time.time_ns())
+        if update is not None:
+            self._count_lags(live, update)
         checkpoint = self.checkpoints.capture(live, stopping=stopping)
         if checkpoint is not None:
             update = replace(update, checkpoint=checkpoint) if update else live.again(checkpoint)
         if update is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._publish, update)
+
+    def _count_lags(self, live: LiveAttempt, update: Update) -> None:
+        """Count how late the verdicts are, but of steps that were over before it was in memory."""
+        now_ns = time.time_ns()
+        for step in update.steps:
+            ended_ns = step.start_wall_ns + step.duration_ns
+            if step.start_wall_ns >= 0 and ended_ns > live.made_wall_ns:
+                self.stats.verdict_lag.add(max(now_ns - ended_ns, 0) / 1e9)
 
     def _drop(self, request: _Drop) -> None:
         gone = [one for one in self._attempts.values() if request.covers(one.attempt.job)]

@@ -75,6 +75,8 @@ class LiveAttempt:
         self.failure = ""
         self.last_frame_mono_s = 0.0
         self.used_mono_s = 0.0
+        self.made_wall_ns = 0
+        """Steps that ended before were not analysed live."""
         self.last_seen_wall_ns = attempt.first_seen_wall_ns
         row_bytes = max(attempt.world_size * 64, 1)
         self.recent = RecentSteps(max(min(MAX_RECENT_STEPS, recent_bytes // row_bytes), 16))

@@ -87,6 +87,11 @@ class Persister:
         """Whether the writer is alive."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def waiting_steps(self) -> int:
+        """How many steps are not written yet."""
+        return sum(len(pending.steps) for pending in self._pending.values())
+
     def put(self, update: Update) -> None:
         """Take an update; called on the event loop."""
         attempt_id = update.snapshot.attempt.id
