@@ -164,6 +164,15 @@ def test_more_connections_than_may_be_are_told_so_and_those_before_go_on(
     wait_until(lambda: refused(strict, "connections") >= 1)
 
 
+def test_a_client_that_never_reads_its_answers_is_cut_off(strict: CollectorProcess) -> None:
+    before = refused(strict, "slow_reader")
+    asked = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with connect(strict) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(asked * 500)  # far more than fits between the two
+        wait_until(lambda: refused(strict, "slow_reader") == before + 1, 30)
+
+
 def packed(raw: bytes, promised: int | None = None) -> bytes:
     """A frame of any content that promises any size."""
     body = zlib.compress(raw, 9)

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
+from paceline.doctor.check import FAIL, OK
+from paceline.doctor.collector import collector as doctor
 from paceline.errors import TransportError
 from paceline_service.client import Client
 from tests.integration.collector.kit import TOKEN, CollectorProcess, wait_until
@@ -141,7 +143,11 @@ def test_commands_say_what_to_do_about_certificates(
     monkeypatch.setenv("PACELINE_CA_FILE", str(pki.stranger))
     with pytest.raises(TransportError, match="set PACELINE_CA_FILE"):
         encrypted.client().jobs()
+    (told,) = doctor(encrypted.url, TOKEN)
+    assert told.status == FAIL
+    assert "set PACELINE_CA_FILE" in told.remedy
     monkeypatch.setenv("PACELINE_CA_FILE", str(pki.ca))
+    assert [check.status for check in doctor(encrypted.url, TOKEN)] == [OK, OK]
     elsewhere = Client(encrypted.url.replace("127.0.0.1", "localhost"), TOKEN)
     with pytest.raises(TransportError, match="a name in the URL that stands in the certificate"):
         elsewhere.jobs()

@@ -68,6 +68,8 @@ class Guard:
         self.tokens = tokens
         self.refused: Counter[str] = Counter()
         """Requests that were answered 401, 403 or 429 here, by reason; for /metrics."""
+        self.refused_from: dict[str, str] = {}
+        """The address of the last one, by reason; for the log."""
         self._limiter = limiter
         self._admin_hash = token_hash(admin_token) if admin_token else ""
         self._open_hosts = open_hosts
@@ -89,16 +91,16 @@ class Guard:
                     f"needs {scope}"
                 )
         except AuthenticationError:
-            self.refused["unauthenticated"] += 1
+            self._count("unauthenticated", connection)
             raise
         except PermissionDeniedError:
-            self.refused["forbidden"] += 1
+            self._count("forbidden", connection)
             raise
         exhausted, limit_per_s, wait_s = self._limiter.admit(
             grant.bearer, grant.requests_per_s, grant.bytes_per_s
         )
         if exhausted:
-            self.refused[f"rate_{exhausted}"] += 1
+            self._count(f"rate_{exhausted}", connection)
             raise RateLimitedError(
                 f"token {grant.name!r} sends more than {limit_per_s:g} {exhausted} per second: "
                 "wait, send less often, or have its limit raised (docs/security.md)",
@@ -116,7 +118,7 @@ class Guard:
         """
         grant = await self.require(connection, scope)
         if not grant.covers(job):
-            self.refused["forbidden"] += 1
+            self._count("forbidden", connection)
             raise PermissionDeniedError(
                 f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; this is {job!r}"
             )
@@ -160,6 +162,10 @@ class Guard:
                 "look it up with `paceline tokens list`"
             )
         return grant
+
+    def _count(self, reason: str, connection: HTTPConnection) -> None:
+        self.refused[reason] += 1
+        self.refused_from[reason] = connection.client.host if connection.client else ""
 
     def _is_local(self, connection: HTTPConnection) -> bool:
         """Whether somebody on this machine asks us directly, and not through a proxy on it."""

@@ -53,7 +53,7 @@ class Access:
                 live_window_s=settings.live_window_s,
             ),
         )
-        upkeep = Upkeep(database, known, audit_retention_days=settings.audit_retention_days)
+        upkeep = Upkeep(database, guard, audit_retention_days=settings.audit_retention_days)
         return cls(
             settings=settings,
             database=database,

@@ -1,16 +1,17 @@
-"""What access does now and then: it stores when tokens were used, and forgets old audit entries."""
+"""What access does now and then: noting when tokens were used and what was refused, forgetting."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
+from collections import Counter
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from paceline_service.access import audit
-from paceline_service.access.known import KnownTokens
+from paceline_service.access.guard import Guard
 from paceline_service.store.database import Database
 
 USED_PERIOD_S = 60.0
@@ -21,11 +22,11 @@ _log = structlog.get_logger("paceline.access")
 class Upkeep:
     """A task of the collector."""
 
-    def __init__(
-        self, database: Database, tokens: KnownTokens, *, audit_retention_days: float
-    ) -> None:
+    def __init__(self, database: Database, guard: Guard, *, audit_retention_days: float) -> None:
         self._database = database
-        self._tokens = tokens
+        self._guard = guard
+        self._tokens = guard.tokens
+        self._told: Counter[str] = Counter()
         self._audit_kept_ns = int(audit_retention_days * 86_400e9)
         self._task: asyncio.Task[None] | None = None
 
@@ -41,18 +42,32 @@ class Upkeep:
         await asyncio.gather(self._task, return_exceptions=True)
         with contextlib.suppress(SQLAlchemyError, OSError):  # it is only when tokens were used
             await self._tokens.write_used()
+        self.tell_refused()
+
+    def tell_refused(self) -> None:
+        """Log what was refused since the last time, one line a reason: a flood makes no flood."""
+        for reason, count in self._guard.refused.items():
+            more = count - self._told[reason]
+            if more:
+                last = self._guard.refused_from.get(reason, "")
+                _log.warning("requests refused", reason=reason, count=more, last_address=last)
+            self._told[reason] = count
+
+    async def forget_old(self) -> int:
+        """Delete audit entries that are too old; return how many."""
+        async with self._database.write() as connection:
+            return await audit.forget_before(connection, time.time_ns() - self._audit_kept_ns)
 
     async def _run(self) -> None:
         pruned_mono_s = float("-inf")
         while True:
             try:
                 if time.monotonic() - pruned_mono_s >= AUDIT_PERIOD_S:
-                    async with self._database.write() as connection:
-                        before_ns = time.time_ns() - self._audit_kept_ns
-                        gone = await audit.forget_before(connection, before_ns)
+                    gone = await self.forget_old()
                     pruned_mono_s = time.monotonic()
                     if gone:
                         _log.info("old audit entries deleted", count=gone)
+                self.tell_refused()
                 await self._tokens.write_used()
             except (SQLAlchemyError, OSError) as error:
                 _log.warning("access cannot write; it tries again", error=str(error)[:200])

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from sqlalchemy import update
+
+from paceline_service.access.audit import Actor, audit, entries
+from paceline_service.access.parts import Access
+from paceline_service.access.tokens import Grant, new_token, token_hash
+from paceline_service.settings import CollectorSettings
+from paceline_service.store.database import Database
+from paceline_service.store.migrate import migrate
+from paceline_service.store.models import AuditEntry
+
+OPS = Actor(name="ops", address="10.0.0.1")
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> Any:
+    made = Database(f"sqlite+aiosqlite:///{tmp_path / 'store.db'}")
+    await migrate(made)
+    yield made
+    await made.close()
+
+
+def access_to(database: Database, tmp_path: Path, **settings: Any) -> Access:
+    return Access.build(CollectorSettings(state_dir=tmp_path, **settings), database)
+
+
+async def test_audit_entries_are_kept_for_as_long_as_was_asked(
+    database: Database, tmp_path: Path
+) -> None:
+    access = access_to(database, tmp_path, audit_retention_days=10)
+    async with database.write() as connection:
+        for name in ("old", "new"):
+            await audit(connection, OPS, "token.new", name)
+        old_ns = time.time_ns() - 11 * 86_400 * 10**9
+        changed = update(AuditEntry).where(AuditEntry.target == "old").values(at_wall_ns=old_ns)
+        await connection.execute(changed)
+    assert await access.upkeep.forget_old() == 1
+    async with database.read() as connection:
+        rows = await entries(connection, before_id=None, limit=10)
+    assert [row.target for row in rows] == ["new"]
+
+
+async def test_a_change_that_fails_leaves_no_entry(database: Database) -> None:
+    async def change() -> None:
+        async with database.write() as connection:
+            await audit(connection, OPS, "token.new", "never")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        await change()
+    async with database.read() as connection:
+        assert await entries(connection, before_id=None, limit=10) == []
+
+
+async def test_a_value_that_is_too_long_is_cut_and_says_so(database: Database) -> None:
+    async with database.write() as connection:
+        await audit(connection, OPS, "settings.change", "job x", new={"text": "x" * 100_000})
+        (row,) = await entries(connection, before_id=None, limit=10)
+    assert len(row.new) < 10_000
+    assert '"chars": 100011' in row.new
+
+
+async def test_a_flood_of_refusals_is_one_line_in_the_log(
+    database: Database, tmp_path: Path
+) -> None:
+    access = access_to(database, tmp_path)
+    access.guard.refused["unauthenticated"] = 5000
+    access.guard.refused_from["unauthenticated"] = "203.0.113.7"
+    with structlog.testing.capture_logs() as told:
+        access.upkeep.tell_refused()
+        access.upkeep.tell_refused()
+    assert told == [
+        {
+            "event": "requests refused", "log_level": "warning", "reason": "unauthenticated",
+            "count": 5000, "last_address": "203.0.113.7",
+        }
+    ]  # fmt: skip
+
+
+async def test_known_tokens_serve_while_the_database_is_away(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = access_to(database, tmp_path)
+    token = new_token()
+    await access.tokens.add(token_hash(token), Grant(name="t", scopes=frozenset({"read"})))
+    known = access.guard.tokens
+    assert await known.find(token_hash(token)) is not None
+    alive = database.engine
+    away = Database(f"sqlite+aiosqlite:///{tmp_path / 'no' / 'such.db'}")
+    database.engine = away.engine
+    known.refresh()
+    assert await known.find(token_hash(token)) is not None
+    assert await known.find(token_hash("another")) is None
+    await away.close()
+    database.engine = alive
