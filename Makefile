@@ -36,8 +36,9 @@ test-gpu: setup ## Run the tests that need an NVIDIA GPU
 
 FUZZ_S ?= 60
 FUZZ ?= all
-fuzz: setup ## Fuzz decoder, rings and importers, FUZZ_S seconds each (FUZZ=frames for one)
-	@$(PY) -m tests.fuzz.run $(FUZZ) --seconds $(FUZZ_S)
+fuzz: setup ## Fuzz the API, decoder, rings and importers, FUZZ_S seconds each (FUZZ=ring for one)
+	@$(if $(filter all api,$(FUZZ)),FUZZ_S=$(FUZZ_S) $(PY) -m pytest -q -n 0 -m slow tests/integration/faults/test_api_fuzz.py)
+	@$(if $(filter-out api,$(FUZZ)),$(PY) -m tests.fuzz.run $(FUZZ) --seconds $(FUZZ_S))
 
 # Works straight from the checkout with whatever torch that Python has: see docs/gpu.md.
 gpu-check: ## Check plugin, timers and overhead on an NVIDIA GPU (8 minutes, PYTHON=)

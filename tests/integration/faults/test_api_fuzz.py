@@ -88,10 +88,10 @@ def _short(text: str) -> str:
 def test_no_request_that_the_openapi_document_allows_or_forbids_breaks_the_api(
     filled: CollectorProcess, tmp_path: Path
 ) -> None:
-    fuzz(filled, tmp_path / "report", examples=8, max_s=30)
+    fuzz(filled, tmp_path / "report", examples=5, max_s=20)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(40_000)
 def test_many_more_requests(filled: CollectorProcess, tmp_path: Path) -> None:
-    fuzz(filled, tmp_path / "report", examples=2000, max_s=600)
+    fuzz(filled, tmp_path / "report", examples=5000, max_s=int(os.environ.get("FUZZ_S", "300")))

@@ -89,7 +89,7 @@ def test_a_collector_whose_clock_is_set_forward_and_back_says_the_same(
 ) -> None:
     client = jumpy.client()
     posted = list(bodies(slow_job, senders(slow_job), steps_per_frame=10))
-    moves = {4: 24 * HOUR_NS, 8: -3 * HOUR_NS, 12: -48 * HOUR_NS, 14: HOUR_NS}
+    moves = {4: 24 * HOUR_NS, 10: -48 * HOUR_NS}
     for number, body in enumerate(posted):
         if number in moves:
             steps = 10 * number - 1
@@ -166,7 +166,4 @@ def test_a_clock_that_is_ten_days_ahead_lets_retention_delete_nothing(
     wait_for_state(client, "train", "ended")
     clock.set(240 * HOUR_NS)
     wait_until(lambda: "the wall clock was set" in jumpy.log.read_text(), 40)
-    assert jumpy.rows("SELECT count(*) FROM frames") == [(16,)]
-    clock.set(0)
-    wait_until(lambda: "the wall clock is right again" in jumpy.log.read_text(), 40)
     assert jumpy.rows("SELECT count(*) FROM frames") == [(16,)]

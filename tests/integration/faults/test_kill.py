@@ -58,7 +58,7 @@ def kill_again_and_again(collector: CollectorProcess, kills: int, steps: int) ->
 def test_whatever_was_acknowledged_is_there_once_however_often_the_collector_is_killed(
     collector: CollectorProcess,
 ) -> None:
-    kill_again_and_again(collector, kills=4, steps=120)
+    kill_again_and_again(collector, kills=3, steps=90)
 
 
 @pytest.mark.slow
