@@ -206,12 +206,9 @@ def _start(directory: Path) -> dict[str, float]:
     collector = Collector(directory, os.environ, token, settings=SETTINGS)
     try:
         listens_s = time.perf_counter() - began_s
-        while not _get(collector, "/readyz").get("ready"):
-            if time.perf_counter() - began_s > TIMEOUT_S:
-                raise TransportError(f"not ready after {TIMEOUT_S:.0f} s")
-            time.sleep(0.05)
+        _wait(collector, "/readyz", "ready")
         ready_s = time.perf_counter() - began_s
-        steps = _get(collector, f"/v1/jobs/{JOB}/report")["job"]["steps"]
+        steps = _wait(collector, f"/v1/jobs/{JOB}/report", "job")["job"]["steps"]
         report_s = time.perf_counter() - began_s
         used_s = cpu_s(collector.pid)
         began_s = time.perf_counter()
@@ -222,6 +219,16 @@ def _start(directory: Path) -> dict[str, float]:
         "report_s": round(report_s, 2), "cpu_s": round(used_s, 2), "steps": steps,
         "stop_s": round(time.perf_counter() - began_s, 2),
     }  # fmt: skip
+
+
+def _wait(collector: Collector, path: str, name: str) -> dict[str, Any]:
+    """Return an answer once there is one in which ``name`` is true."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not (found := _get(collector, path)).get(name):
+        if time.monotonic() > deadline_s:
+            raise TransportError(f"{path} does not say {name} after {TIMEOUT_S:.0f} s")
+        time.sleep(0.05)
+    return found
 
 
 def _get(collector: Collector, path: str) -> dict[str, Any]:
