@@ -113,7 +113,6 @@ def _draw_collectives(
         clocks.place(rows.rank, rows.start_ns), clocks.place(rows.rank, rows.end_ns),
         clocks.place(rows.rank, waits.exposed_start_ns),
     )  # fmt: skip
-    # Lists: reading numbers out of arrays one by one costs ten times as much.
     columns = [index.tolist(), *(column[index].tolist() for column in table[1:])]
     for (
         row, at, rank, code, group, seq, size, peer, flags, released_ns, wait_ns, last_rank,
