@@ -112,6 +112,10 @@ class Collector:
         control = ControlService(database, slack_s=slack_s, fence=fence)
 
         def committed(frames: list[CommittedFrame]) -> None:
+            if bus is not None:  # what was given away while it was written is read by its owner
+                frames = [one for one in frames if bus.owns(one.attempt.job)]
+                if not frames:
+                    return
             control.note(frames)
             engine.put(frames)
 
