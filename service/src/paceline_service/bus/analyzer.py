@@ -65,8 +65,9 @@ class Analyzer:
         stats: BusStats,
     ) -> None:
         self.ownership = Ownership(
-            database, owner, ttl_s=ttl_s, on_taken=self._taken, on_lost=self._lost
-        )
+            database, owner, ttl_s=ttl_s, on_taken=self._taken, on_lost=self._lost,
+            able=lambda: bus.connected,
+        )  # fmt: skip
         self._bus = bus
         self._database = database
         self._commits = commits

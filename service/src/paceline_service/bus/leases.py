@@ -29,14 +29,18 @@ async def prepare(connection: AsyncConnection) -> None:
     await connection.execute(insert(Lease).on_conflict_do_nothing(), rows)
 
 
-async def beat(connection: AsyncConnection, owner: str, ttl_ns: int) -> list[str]:
-    """Say that ``owner`` is alive; return the names of all analyzers that are, in order."""
+async def beat(connection: AsyncConnection, owner: str) -> None:
+    """Say that ``owner`` is alive and can work."""
     alive = insert(AnalyzerRow).values(name=owner, seen_wall_ns=_NOW_NS)
     await connection.execute(
         alive.on_conflict_do_update(index_elements=["name"], set_={"seen_wall_ns": _NOW_NS})
     )
     old = delete(AnalyzerRow).where(AnalyzerRow.seen_wall_ns < _NOW_NS - FORGET_NS)
     await connection.execute(old)
+
+
+async def alive(connection: AsyncConnection, ttl_ns: int) -> list[str]:
+    """Return the names of the analyzers that said so within ``ttl_ns``, in order."""
     query = select(AnalyzerRow.name).where(AnalyzerRow.seen_wall_ns > _NOW_NS - ttl_ns)
     return sorted((await connection.execute(query)).scalars())
 

@@ -16,6 +16,8 @@ from paceline_service.bus.subjects import PARTITIONS, partition_of
 from paceline_service.store.database import Database
 
 BEATS_PER_LEASE = 3
+PATIENCE_BEATS = 2 * BEATS_PER_LEASE
+"""An analyzer that cannot work for so long while others can gives its partitions to them."""
 _log = structlog.get_logger("paceline.leases")
 
 
@@ -28,6 +30,7 @@ class Ownership:
         ttl_s: how long a lease holds without being renewed.
         on_taken: called with the epochs of partitions that are new.
         on_lost: called with the partitions that go, before they are given back.
+        able: whether this process can work on what it owns at present.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Ownership:
         ttl_s: float,
         on_taken: Callable[[dict[int, int]], Awaitable[None]],
         on_lost: Callable[[set[int]], Awaitable[None]],
+        able: Callable[[], bool],
     ) -> None:
         self.owner = owner
         self.epochs: dict[int, int] = {}
@@ -49,6 +53,9 @@ class Ownership:
         self._ttl_ns = int(ttl_s * 1e9)
         self._on_taken = on_taken
         self._on_lost = on_lost
+        self._able = able
+        self._useless_beats = 0
+        """For how long others could work and this process could not."""
         self._soon = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -106,7 +113,8 @@ class Ownership:
             self._soon.clear()
 
     async def _beat(self) -> None:
-        alive, renewed = await asyncio.wait_for(self._renew(), self.ttl_s)
+        able = self._able()
+        alive, renewed = await asyncio.wait_for(self._renew(able), self.ttl_s)
         self.beat_mono_s = time.monotonic()
         lost = {number for number, epoch in self.epochs.items() if renewed.get(number) != epoch}
         if lost:
@@ -114,6 +122,14 @@ class Ownership:
             await self._drop(lost)
         # Those that were taken in a transaction whose end was not heard of.
         await self._adopt({n: epoch for n, epoch in renewed.items() if n not in self.epochs})
+        if not able:
+            # Where nobody can work, nothing is gained by moving everything.
+            others = any(name != self.owner for name in alive)
+            self._useless_beats = self._useless_beats + 1 if others else 0
+            if self.epochs and self._useless_beats > PATIENCE_BEATS:
+                await self._give_back(set(self.epochs))
+            return
+        self._useless_beats = 0
         share = share_of(alive, self.owner)
         excess = len(self.epochs) - share
         if excess > 0:
@@ -121,9 +137,11 @@ class Ownership:
         elif excess < 0:
             await self._adopt(await asyncio.wait_for(self._take(-excess), self.ttl_s))
 
-    async def _renew(self) -> tuple[list[str], dict[int, int]]:
+    async def _renew(self, able: bool) -> tuple[list[str], dict[int, int]]:
         async with self._database.engine.begin() as connection:
-            alive = await leases.beat(connection, self.owner, self._ttl_ns)
+            if able:
+                await leases.beat(connection, self.owner)
+            alive = await leases.alive(connection, self._ttl_ns)
             return alive, await leases.renew(connection, self.owner, self._ttl_ns)
 
     async def _take(self, count: int) -> dict[int, int]:
@@ -137,9 +155,9 @@ class Ownership:
             await self._on_taken(taken)
 
     async def _drop(self, partitions: set[int]) -> None:
-        await self._on_lost(partitions)
-        for number in partitions:
+        for number in partitions:  # first: from here on the fence refuses what is under way
             del self.epochs[number]
+        await self._on_lost(partitions)
 
     async def _give_back(self, partitions: set[int]) -> None:
         await self._drop(partitions)

@@ -85,7 +85,7 @@ class BusParts:
     ) -> None:
         """Connect it with the parts of the collector that need it to be made first."""
         self._control = control
-        self.states = StoredStates(self._database, board, self._owns, make_analysis)
+        self.states = StoredStates(self._database, board, self.owns, make_analysis)
         if not self._analyses:
             return
 
@@ -144,7 +144,8 @@ class BusParts:
             checks["partitions"] = self.analyzer.taking
         return checks
 
-    def _owns(self, job: str) -> bool:
+    def owns(self, job: str) -> bool:
+        """Whether ``job`` is analysed in this process."""
         return self.analyzer is not None and self.analyzer.ownership.owns(job)
 
     async def _follow(self) -> None:

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from paceline_service.bus.ownership import Ownership
+from paceline_service.bus.subjects import partition_of
+from paceline_service.settings import CollectorSettings
+from paceline_service.store.database import Database
+from paceline_service.store.migrate import migrate
+
+TTL_S = 0.9
+
+
+class Member:
+    """One analyzer's leases, and what it was told of them."""
+
+    def __init__(self, database: Database, name: str) -> None:
+        self.taken: list[int] = []
+        self.lost: list[int] = []
+        self.able = True
+        self.ownership = Ownership(
+            database, name, ttl_s=TTL_S, on_taken=self._taken, on_lost=self._lost,
+            able=lambda: self.able,
+        )  # fmt: skip
+
+    @property
+    def owned(self) -> int:
+        return len(self.ownership.epochs)
+
+    async def _taken(self, epochs: dict[int, int]) -> None:
+        self.taken += sorted(epochs)
+
+    async def _lost(self, partitions: set[int]) -> None:
+        self.lost += sorted(partitions)
+
+
+@pytest.fixture
+async def members(postgres_url: str) -> AsyncIterator[list[Member]]:
+    """Three, of which none runs; each has connections of its own."""
+    url = CollectorSettings(database=postgres_url).database_url
+    databases = [Database(url) for _ in range(3)]
+    await migrate(databases[0])
+    made = [Member(one, f"member-{number}") for number, one in enumerate(databases)]
+    yield made
+    for one in made:
+        await one.ownership.stop()
+    for database in databases:
+        await database.close()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if is_so():
+            return
+        await asyncio.sleep(0.03)
+    raise AssertionError("not so after 30 s")
+
+
+async def test_partitions_are_shared_anew_when_members_come_leave_and_die(
+    members: list[Member],
+) -> None:
+    first, second, third = members
+    await first.ownership.start()
+    await until(lambda: first.owned == 64)
+    await second.ownership.start()
+    await third.ownership.start()
+    await until(lambda: sorted(one.owned for one in members) == [21, 21, 22])
+    await third.ownership.stop()
+    await third.ownership.leave()
+    await until(lambda: first.owned == second.owned == 32)
+    before = dict(second.ownership.epochs)
+    await second.ownership.stop()  # it dies: nobody gives anything back
+    await until(lambda: first.owned == 64)
+    assert all(first.ownership.epochs[number] > epoch for number, epoch in before.items())
+
+
+async def test_who_lost_a_lease_is_fenced_off_and_learns_of_it(members: list[Member]) -> None:
+    first, second, _ = members
+    await first.ownership.start()
+    await until(lambda: first.owned == 64)
+    await first.ownership.stop()  # it stands still
+    await second.ownership.start()
+    await until(lambda: second.owned == 64)
+    job = "train"
+    async with first.ownership._database.write() as connection:
+        assert await first.ownership.fence(connection, {job}) == {job}
+    async with second.ownership._database.write() as connection:
+        assert await second.ownership.fence(connection, {job}) == set()
+    await first.ownership.start()  # and goes on
+    await until(lambda: partition_of(job) in first.lost)
+    await until(lambda: first.owned == second.owned == 32)
+
+
+async def test_a_lease_cannot_be_taken_while_a_transaction_of_its_owner_is_open(
+    members: list[Member],
+) -> None:
+    first, second, _ = members
+    await first.ownership.start()
+    await until(lambda: first.owned == 64)
+    await first.ownership.stop()
+    async with first.ownership._database.write() as connection:
+        assert await first.ownership.fence(connection, {"train"}) == set()
+        await second.ownership.start()
+        await until(lambda: second.owned == 63)
+        await asyncio.sleep(2 * TTL_S)
+        assert partition_of("train") not in second.ownership.epochs
+    await until(lambda: second.owned == 64)
+
+
+async def test_who_cannot_work_gives_its_partitions_to_those_who_can(
+    members: list[Member],
+) -> None:
+    first, second, _ = members
+    await first.ownership.start()
+    await second.ownership.start()
+    await until(lambda: first.owned == second.owned == 32)
+    first.able = second.able = False
+    await asyncio.sleep(3 * TTL_S)
+    assert first.owned == second.owned == 32  # nobody can: nothing moves
+    second.able = True
+    await until(lambda: (first.owned, second.owned) == (0, 64))
+    first.able = True
+    await until(lambda: first.owned == second.owned == 32)
