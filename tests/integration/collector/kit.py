@@ -17,7 +17,7 @@ from typing import Any
 from paceline.ranks import format_ranks
 from paceline.vocabulary import RecordKind
 from paceline.wire.codec import encode_frame, encode_rows
-from paceline.wire.frames import Frame, GroupDef
+from paceline.wire.frames import Frame, GroupDef, Sample
 from paceline_service.client import Client, ProblemError
 from tests.integration import postgres
 from tests.simulator.job import Simulated
@@ -133,6 +133,7 @@ class RankSender:
     anchor: tuple[int, int] = (10**12, 1_700_000_000 * 10**9)
     next_seq: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
+    telemetry: list[Sample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.incarnation = self.incarnation or f"{self.rank:032x}"
@@ -152,7 +153,7 @@ class RankSender:
             node=self.node, producer="python", count=len(rows), columns=encode_rows(rows),
             groups=definitions, clock_domain=self.clock_domain, anchor_mono_ns=self.anchor[0],
             anchor_wall_ns=self.anchor[1], step=max((row[STEP_COLUMN] for row in rows), default=0),
-            dropped=self.dropped, ended=ended,
+            dropped=self.dropped, ended=ended, telemetry=self.telemetry,
         )  # fmt: skip
         self.next_seq += 1
         return encode_frame(frame)
