@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ import pytest
 import structlog
 from sqlalchemy import update
 
+from paceline.errors import ConfigError
 from paceline_service.access.audit import Actor, audit, entries
 from paceline_service.access.parts import Access
+from paceline_service.access.started import audit_settings
 from paceline_service.access.tokens import Grant, new_token, token_hash
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.database import Database
@@ -100,3 +103,30 @@ async def test_known_tokens_serve_while_the_database_is_away(
     assert await known.find(token_hash("another")) is None
     await away.close()
     database.engine = alive
+
+
+async def test_settings_that_were_changed_between_two_starts_are_audited_without_secrets(
+    database: Database, tmp_path: Path
+) -> None:
+    async def started(**settings: Any) -> list[Any]:
+        await audit_settings(database, CollectorSettings(state_dir=tmp_path, **settings))
+        async with database.read() as connection:
+            return list(await entries(connection, before_id=None, limit=10))
+
+    (first,) = await started(token="a-secret-token-of-16")
+    assert (first.action, first.old) == ("settings.start", None)
+    told = json.loads(first.new)
+    assert (told["token"], told["state_dir"]) == ("set", str(tmp_path))
+    assert "a-secret" not in first.new
+    assert await started(token="a-secret-token-of-16") == [first], "nothing was changed"
+    changed = {"audit_retention_days": 30, "database": "postgresql://me:secret@db.example/p"}
+    newest = (await started(token="a-secret-token-of-16", **changed))[0]
+    assert json.loads(newest.old) == {"audit_retention_days": None, "database": None}
+    assert json.loads(newest.new)["audit_retention_days"] == 30
+    assert json.loads(newest.new)["database"] == "postgresql://***@db.example/p"
+
+
+async def test_a_short_token_is_refused_beyond_loopback(database: Database, tmp_path: Path) -> None:
+    access = access_to(database, tmp_path, host="0.0.0.0", token="x" * 15)
+    with pytest.raises(ConfigError, match="at least 16"):
+        await access.start()
