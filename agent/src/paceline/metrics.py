@@ -162,6 +162,26 @@ ANALYSIS_FAILURES = _define(
     "paceline_analysis_failures_total", "counter", "", (),
     "Attempts whose analysis stopped with an error of its own.",
 )  # fmt: skip
+CHECKPOINTS = _define(
+    "paceline_checkpoints_total", "counter", "", (),
+    "How often the analysis of an attempt was written down.",
+)  # fmt: skip
+CHECKPOINT_SECONDS = _define(
+    "paceline_checkpoint_seconds_total", "counter", "seconds", (),
+    "CPU time that the analysis spent on that.",
+)  # fmt: skip
+CHECKPOINT_BYTES = _define(
+    "paceline_checkpoint_bytes", "gauge", "bytes", (),
+    "Size of the newest checkpoint before compression.",
+)  # fmt: skip
+CHECKPOINTS_USED = _define(
+    "paceline_checkpoints_used_total", "counter", "", (),
+    "Attempts that were taken up from a checkpoint.",
+)  # fmt: skip
+CHECKPOINTS_REFUSED = _define(
+    "paceline_checkpoints_refused_total", "counter", "", (),
+    "Checkpoints that could not be used; all stored frames were analysed again.",
+)  # fmt: skip
 ANALYSIS_ATTEMPTS = _define("paceline_analysis_attempts", "gauge", "", (), "Attempts in memory.")
 STORE_RAW_BYTES = _define(
     "paceline_store_raw_bytes", "gauge", "bytes", (), "Raw frames kept in the database."
