@@ -135,10 +135,11 @@ async def _steps_events(
     shown = wanted.ranks if wanted.ranks is not None else range(row.ref.world_size)
     at_once = max(EVENT_CELLS // len(shown), 1)
     if after is None and snapshot.last_step >= 0:
-        steps = await service.steps(row, None, None, min(FIRST_STEPS, at_once), phases=False)
-        if steps:
-            after = steps[-1].step
-            yield _steps_event(row, steps, shown), after
+        newest = await service.steps(row, None, None, FIRST_STEPS, phases=False)
+        for begin in range(0, len(newest), at_once):
+            part = newest[begin : begin + at_once]
+            after = part[-1].step
+            yield _steps_event(row, part, shown), after
     while after is not None and after < snapshot.last_step:
         steps = await service.steps(row, after + 1, None, at_once, phases=False)
         if not steps:
