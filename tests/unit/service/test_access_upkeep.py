@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import structlog
-from sqlalchemy import update
+from sqlalchemy import insert, update
+from sqlalchemy.exc import IntegrityError
 
 from paceline.errors import ConfigError
 from paceline_service.access.audit import Actor, audit, entries
@@ -130,3 +131,15 @@ async def test_a_short_token_is_refused_beyond_loopback(database: Database, tmp_
     access = access_to(database, tmp_path, host="0.0.0.0", token="x" * 15)
     with pytest.raises(ConfigError, match="at least 16"):
         await access.start()
+
+
+async def test_what_was_bound_is_not_in_the_text_of_a_database_error(database: Database) -> None:
+    row = {"at_wall_ns": 1, "actor": "a", "address": "b", "action": "a-secret-value"}
+
+    async def fail() -> None:
+        async with database.write() as connection:
+            await connection.execute(insert(AuditEntry).values(row))
+
+    with pytest.raises(IntegrityError) as caught:
+        await fail()
+    assert "a-secret-value" not in str(caught.value)

@@ -52,7 +52,8 @@ class Database:
         self._lock_file: int | None = None
         self._advisory: AdvisoryLock | None = None
         options = {} if self.is_sqlite else {"connect_args": dict(_POSTGRESQL_ARGUMENTS)}
-        self.engine: AsyncEngine = create_async_engine(self.url, **options)
+        # Errors are logged, and told by /readyz: what was bound stays out of their text.
+        self.engine: AsyncEngine = create_async_engine(self.url, hide_parameters=True, **options)
         if self.is_sqlite:
             event.listen(self.engine.sync_engine, "connect", _configure_sqlite)
 
