@@ -18,7 +18,6 @@ from paceline.wire.frames import COLUMN_NAMES, DELTA_COLUMNS
 from paceline_service.access.tokens import Grant
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.errors import BodyTooLargeError
-from paceline_service.ingest.columns import decode_records
 from paceline_service.ingest.decoding import decode_body
 from paceline_service.jobs.live import LiveAttempt
 from paceline_service.store.frames import AttemptRef, CommittedFrame
