@@ -7,12 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paceline.vocabulary import Phase
+from paceline.vocabulary import Op, Phase, RecordKind
 from paceline_service.analysis.blame.levels import find_levels
 from paceline_service.analysis.job import JobAnalysis
+from paceline_service.analysis.options import Options
+from paceline_service.analysis.records import Group, records_from_rows
 from tests.simulator.feed import feed
 from tests.simulator.hybrid import Hybrid, simulate_hybrid
 
+MS = 1_000_000
 LAYOUTS = {
     "TP x DP": Hybrid(tensor=4, data=4),
     "PP x DP": Hybrid(data=4, stages=4),
@@ -74,6 +77,36 @@ def test_a_fault_at_the_end_of_a_step_is_charged_through_the_waits_of_the_next()
     charged = blamed(job)
     assert int(np.argmax(charged)) == 6
     assert charged[6] > 8 * np.delete(charged, 6).max()
+
+
+def test_a_phase_that_only_the_step_before_knew_is_charged_for_the_waits_of_the_next() -> None:
+    def collective(seq: int, start_ms: int, end_ms: int) -> tuple[int, ...]:
+        start = start_ms * MS
+        return (int(RecordKind.COLLECTIVE), int(Op.ALL_REDUCE), 0, seq, seq, -1, 1 << 20,
+                start, end_ms * MS, start + 1000, start, 0)  # fmt: skip
+
+    def span(kind: RecordKind, code: int, step: int, first: int, last: int) -> tuple[int, ...]:
+        return (int(kind), code, 0, 0, step, -1, 0, first * MS, last * MS, 0, 0, 0)
+
+    job = JobAnalysis(2, Options(settling_steps=0))
+    job.declare_group(Group(name="dp", ranks=(0, 1)))
+    for rank in range(2):
+        job.declare_rank(rank, clock_domain="one")
+    ends_ms, arrives_ms = (110, 291), (120, 300)
+    for rank in range(2):
+        rows = [collective(0, 100, 101)]
+        if rank:
+            rows.append(span(RecordKind.PHASE, Phase.CHECKPOINT, 0, 102, 290))
+        rows += [
+            span(RecordKind.STEP, 0, 0, 1, ends_ms[rank]),
+            collective(1, arrives_ms[rank], 301),
+            span(RecordKind.STEP, 0, 1, ends_ms[rank], 310),
+        ]
+        job.add(records_from_rows(rank, rows))
+    job.finish()
+    waited_ns = job.report().ranks[0].wait_ns
+    assert waited_ns > 150 * MS
+    assert job.report().ranks[1].blamed_wait_ns > 0.9 * waited_ns
 
 
 def test_the_bubbles_of_a_healthy_pipeline_are_nobodys_fault() -> None:
