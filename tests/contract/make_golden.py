@@ -133,7 +133,12 @@ def event_log() -> bytes:
 def main() -> None:
     """Write what is missing."""
     GOLDEN.mkdir(exist_ok=True)
-    made = {"ring-v1.ring": ring, "frame-v1.bin": frame, "events-v1.ndjson": event_log}
+    made = {
+        "ring-v1.ring": ring,
+        "frame-v1.bin": frame,  # compression 1, as the first agents sent it
+        "frame-v1-dictionary.bin": frame,
+        "events-v1.ndjson": event_log,
+    }
     for name, make in made.items():
         path = GOLDEN / name
         if path.exists():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import struct
 import tracemalloc
 import zlib
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from paceline.errors import WireError
 from paceline.wire import codec, columns
 from paceline.wire.codec import HEADER, Rejected, decode_frame, encode_frame, split_frames
+from paceline.wire.dictionary import DICTIONARY
 from paceline.wire.frames import COLUMN_NAMES, Frame
 from tests.contract.make_golden import ROWS, frame
 
 GOLDEN = Path(__file__).parent / "golden" / "frame-v1.bin"
+WITH_DICTIONARY = GOLDEN.with_name("frame-v1-dictionary.bin")
 
 
 def rows_of(decoded: Frame) -> list[tuple[int, ...]]:
@@ -52,8 +55,34 @@ def test_golden_frame_reads_as_it_was_written() -> None:
 def test_content_is_still_written_byte_for_byte_before_compression() -> None:
     # Compressed bytes may differ between builds of zlib; what they hold may not.
     old, new = GOLDEN.read_bytes(), frame()
-    assert zlib.decompress(old[HEADER.size :]) == zlib.decompress(new[HEADER.size :])
+    assert zlib.decompress(old[HEADER.size :]) == content(new)
+    assert content(WITH_DICTIONARY.read_bytes()) == content(new)
     assert HEADER.unpack_from(old)[:4] == (b"PLWF", 1, 1, 0)
+    assert HEADER.unpack_from(new)[:4] == (b"PLWF", 1, 2, 0)
+
+
+def content(packed_frame: bytes) -> bytes:
+    return zlib.decompressobj(zdict=DICTIONARY).decompress(packed_frame[HEADER.size :])
+
+
+def test_the_dictionary_never_changes_and_frames_of_both_compressions_are_read() -> None:
+    frozen = "c8810a6b81f4dc7f25012742cff726c11ed47fc94cdbf507843b89c0ff37071a"
+    assert hashlib.sha256(DICTIONARY).hexdigest() == frozen
+    body = GOLDEN.read_bytes() + WITH_DICTIONARY.read_bytes()
+    first, second = split_frames(body)
+    assert isinstance(first, bytes)
+    assert isinstance(second, bytes)
+    assert decode_frame(first) == decode_frame(second)
+    assert len(second) < 0.7 * len(first)
+
+
+def test_a_stream_that_asks_for_another_dictionary_is_refused() -> None:
+    raw = content(WITH_DICTIONARY.read_bytes())
+    deflater = zlib.compressobj(1, zdict=b"another dictionary of another program")
+    packed = deflater.compress(raw) + deflater.flush()
+    header = HEADER.pack(b"PLWF", 1, 2, 0, len(packed), len(raw), zlib.crc32(packed))
+    with pytest.raises(WireError, match="cannot be decoded"):
+        decode_frame(header + packed)
 
 
 def test_a_record_takes_about_ten_bytes() -> None:

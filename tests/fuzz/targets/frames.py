@@ -14,6 +14,7 @@ from paceline.errors import WireError
 from paceline.vocabulary import Phase
 from paceline.wire import columns
 from paceline.wire.codec import HEADER, MAGIC, VERSION, ZLIB
+from paceline.wire.dictionary import DICTIONARY
 from paceline.wire.frames import COLUMN_NAMES, DELTA_COLUMNS
 from paceline_service.access.tokens import Grant
 from paceline_service.analysis.job import JobAnalysis
@@ -130,7 +131,7 @@ def _cut(data: bytes) -> list[bytes]:
 
 
 def _changed(part: bytes, rng: random.Random) -> bytes:
-    raw = zlib.decompressobj().decompress(part[HEADER.size :], 4 << 20)
+    raw = zlib.decompressobj(zdict=DICTIONARY).decompress(part[HEADER.size :], 4 << 20)
     if rng.random() < 0.1:
         return seal(mutate_bytes(raw, rng))
     frame = msgspec.msgpack.decode(raw)

@@ -17,6 +17,7 @@ from alembic.config import Config
 from sqlalchemy import Connection
 
 from paceline.wire.codec import HEADER, MAGIC, VERSION, ZLIB
+from paceline.wire.dictionary import DICTIONARY
 from paceline_service.store.database import Database
 from paceline_service.store.migrate import SCRIPTS
 from tests.integration.collector.kit import (
@@ -46,7 +47,8 @@ def as_the_first_agents(body: bytes) -> bytes:
     offset = 0
     while offset < len(body):
         end = offset + HEADER.size + HEADER.unpack_from(body, offset)[4]
-        members = msgspec.msgpack.decode(zlib.decompress(body[offset + HEADER.size : end]))
+        inflater = zlib.decompressobj(zdict=DICTIONARY)
+        members = msgspec.msgpack.decode(inflater.decompress(body[offset + HEADER.size : end]))
         raw = msgspec.msgpack.encode({k: v for k, v in members.items() if k in FIRST_MEMBERS})
         packed = zlib.compress(raw, 6)
         head = (MAGIC, VERSION, ZLIB, 0, len(packed), len(raw), zlib.crc32(packed))

@@ -12,6 +12,7 @@ import msgspec
 
 from paceline.errors import WireError
 from paceline.wire import columns
+from paceline.wire.dictionary import DICTIONARY
 from paceline.wire.frames import (
     COLUMN_NAMES,
     DELTA_COLUMNS,
@@ -26,8 +27,11 @@ MAGIC = b"PLWF"
 VERSION = 1
 CONTENT_TYPE = "application/vnd.paceline.frames"
 HEADER = struct.Struct("<4sBBHIII")
-"""magic, version, compression (1 = zlib), 0, packed bytes, unpacked bytes, CRC-32 of packed."""
+"""magic, version, compression, 0, packed bytes, unpacked bytes, CRC-32 of packed."""
 ZLIB = 1
+ZLIB_DICTIONARY = 2
+"""zlib that begins with ``DICTIONARY``: what agents send since they know it."""
+_KNOWN = (ZLIB, ZLIB_DICTIONARY)
 MAX_PACKED_BYTES = 1 << 20
 MAX_UNPACKED_BYTES = 4 << 20
 
@@ -48,13 +52,15 @@ class Rejected:
 def encode_frame(frame: Frame) -> bytes:
     """Return ``frame`` as bytes: header, then the compressed msgpack map."""
     raw = _encoder.encode(frame)
-    packed = zlib.compress(raw, 1)
+    deflater = zlib.compressobj(1, zdict=DICTIONARY)
+    packed = deflater.compress(raw) + deflater.flush()
     if len(raw) > MAX_UNPACKED_BYTES or len(packed) > MAX_PACKED_BYTES:
         raise WireError(
             f"a frame of {len(raw)} bytes ({len(packed)} packed) is over the limit of "
             f"{MAX_UNPACKED_BYTES} ({MAX_PACKED_BYTES} packed); put fewer records into it"
         )
-    return HEADER.pack(MAGIC, VERSION, ZLIB, 0, len(packed), len(raw), zlib.crc32(packed)) + packed
+    head = (MAGIC, VERSION, ZLIB_DICTIONARY, 0, len(packed), len(raw), zlib.crc32(packed))
+    return HEADER.pack(*head) + packed
 
 
 def split_frames(body: bytes) -> Iterator[bytes | Rejected]:
@@ -76,7 +82,7 @@ def split_frames(body: bytes) -> Iterator[bytes | Rejected]:
         if version != VERSION:
             reason = f"wire version {version}; this collector knows {VERSION}: update it"
             yield Rejected(offset=offset, reason=reason)
-        elif compression != ZLIB:
+        elif compression not in _KNOWN:
             yield Rejected(offset=offset, reason=f"unknown compression {compression}")
         elif packed_bytes > MAX_PACKED_BYTES or raw_bytes > MAX_UNPACKED_BYTES:
             reason = (
@@ -100,7 +106,7 @@ def decode_frame(packed_frame: bytes) -> Frame:
         raise WireError(f"{len(packed_frame)} bytes are too few for a frame")
     magic, version, compression, _, packed_bytes, raw_bytes, crc = HEADER.unpack_from(packed_frame)
     packed = packed_frame[HEADER.size :]
-    if magic != MAGIC or version != VERSION or compression != ZLIB:
+    if magic != MAGIC or version != VERSION or compression not in _KNOWN:
         raise WireError(f"not a frame of wire version {VERSION}: {packed_frame[:6]!r}")
     if len(packed) != packed_bytes:
         raise WireError(f"frame of {len(packed)} bytes promises {packed_bytes}; it is truncated")
@@ -112,7 +118,8 @@ def decode_frame(packed_frame: bytes) -> Frame:
         )
     if zlib.crc32(packed) != crc:
         raise WireError("the checksum of a frame does not match; it is corrupt")
-    inflater = zlib.decompressobj()
+    # A stream says itself whether it needs it.
+    inflater = zlib.decompressobj(zdict=DICTIONARY)
     try:
         raw = inflater.decompress(packed, raw_bytes)
         if inflater.unconsumed_tail or not inflater.eof or len(raw) != raw_bytes:
