@@ -8,7 +8,7 @@ import pytest
 from paceline.vocabulary import Op, Phase
 from paceline.wire.frames import Frame, Pending, Sample
 from tests.simulator.job import Fault, Scenario, simulate
-from tests.unit.service.checkpointed import committed, frames_of, run, shuffled
+from tests.unit.service.checkpointed import S, committed, frames_of, fresh, run, shuffled
 
 SLOW = Fault(rank=2, phase=Phase.BACKWARD, extra_ms=15, first=40, last=75)
 STEPS = 100
@@ -102,3 +102,19 @@ def test_what_retention_deletes_after_a_checkpoint_is_not_missed() -> None:
     low = {item.frame.incarnation: item.frame.frame_seq + 1 for item in first}
     cut = [replace(item, first_seq=low[item.frame.incarnation]) for item in rest]
     assert run([*first, *cut], 4, stops=(MIDDLE,)).told() == whole
+
+
+def test_a_wall_clock_that_jumped_while_nobody_ran_makes_no_job_silent_or_ended() -> None:
+    frames = committed(frames_of(simulate(Scenario(steps=20, seed=5)), end=False), 4)
+    left = run(frames, 4)
+    raw, last_id = left.live.dump(), frames[-1].id
+    for jump_s, state in ((-3600, "running"), (5, "running"), (3600, "silent")):
+        live = fresh(4)
+        live.restore(raw, last_id)
+        now_ns = frames[-1].received_wall_ns + jump_s * S
+        live.heard(1e6, now_ns)
+        live.replayed(whole=False)
+        update = live.tick(1e6, now_ns)
+        assert update is not None
+        assert update.snapshot.state == state
+        assert update.snapshot.report["findings"] == []
