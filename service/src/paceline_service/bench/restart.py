@@ -153,6 +153,7 @@ class _Store:
         last_id = count = size = 0
         while batch := list(islice(rows, 10_000)):
             connection.executemany(_INSERT, batch)
+            connection.commit()
             last_id = max(last_id, batch[-1][0])
             count += len(batch)
             size += sum(row[6] for row in batch)
