@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 
 from paceline.errors import ConfigError
+from paceline_service.access import known as known_module
 from paceline_service.access.audit import Actor, audit, entries
 from paceline_service.access.parts import Access
 from paceline_service.access.started import audit_settings
@@ -104,6 +106,30 @@ async def test_known_tokens_serve_while_the_database_is_away(
     assert await known.find(token_hash("another")) is None
     await away.close()
     database.engine = alive
+
+
+async def test_requests_do_not_wait_for_a_database_that_hangs(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = access_to(database, tmp_path)
+    token = new_token()
+    await access.tokens.add(token_hash(token), Grant(name="t", scopes=frozenset({"read"})))
+    known = access.guard.tokens
+    assert await known.find(token_hash(token)) is not None
+    asked = asyncio.Event()
+
+    async def hang() -> Any:
+        asked.set()
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(access.tokens, "fingerprint", hang)
+    monkeypatch.setattr(known_module, "FRESH_S", 0.0)
+    monkeypatch.setattr(known_module, "DATABASE_S", 0.5)
+    first = asyncio.create_task(known.find(token_hash(token)))
+    await asked.wait()
+    assert await known.find(token_hash(token)) is not None, "what is known will do"
+    assert not first.done()
+    assert await first is not None
 
 
 async def test_settings_that_were_changed_between_two_starts_are_audited_without_secrets(

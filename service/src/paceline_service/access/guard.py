@@ -18,6 +18,7 @@ from paceline_service.errors import (
     AuthenticationError,
     PermissionDeniedError,
     RateLimitedError,
+    ServiceError,
 )
 
 MAX_TOKEN_CHARS = 512
@@ -123,6 +124,13 @@ class Guard:
                 f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; this is {job!r}"
             )
         return grant
+
+    async def may(self, connection: HTTPConnection, scope: Scope) -> bool:
+        """Whether this request has ``scope``: for what is open, but tells more to some."""
+        try:
+            return (await self._grant(connection, scope)).has(scope)
+        except ServiceError:
+            return False
 
     def spend(self, grant: Grant, size_bytes: int) -> None:
         """Count a body that was read against its bearer."""

@@ -22,6 +22,9 @@ FRESH_S = 2.0
 """A token that another process revoked is refused after this long at the latest."""
 STALE_S = 3600.0
 """Without its database a collector goes by what it knew for this long, then says 503."""
+DATABASE_S = 5.0
+"""A database that does not answer for this long is away."""
+RETRY_S = 10.0
 _FOUND_BY_CHARS = 32
 _log = structlog.get_logger("paceline.access")
 
@@ -32,7 +35,7 @@ class KnownTokens:
     def __init__(self, repository: TokenRepository) -> None:
         self._repository = repository
         self._grants: dict[str, tuple[str, Grant]] = {}
-        self._changes = 0
+        self._changes = self._read_changes = 0
         self._fingerprint: Fingerprint | None = None
         self._asked_mono_s = float("-inf")
         self._true_mono_s = float("-inf")
@@ -50,7 +53,7 @@ class KnownTokens:
         Raises:
             StoreUnavailableError: the database has been away for too long to know.
         """
-        if time.monotonic() - self._asked_mono_s >= FRESH_S:
+        if time.monotonic() - self._asked_mono_s >= FRESH_S and not self._others_ask:
             await self._ask()
         # Found by half of the hash, compared by all of it in constant time.
         stored, grant = self._grants.get(sha256[:_FOUND_BY_CHARS], ("", None))
@@ -61,6 +64,12 @@ class KnownTokens:
             return None
         self._used[grant.token_id] = now_wall_ns
         return grant
+
+    @property
+    def _others_ask(self) -> bool:
+        """Whether an answer is under way that this request need not wait for."""
+        known = self._true_mono_s > float("-inf")
+        return known and self._asking.locked() and self._changes == self._read_changes
 
     async def write_used(self) -> None:
         """Store when tokens were used since the last call."""
@@ -75,19 +84,24 @@ class KnownTokens:
                 return  # somebody else did, while this one waited
             changes = self._changes
             try:
-                fingerprint = await self._repository.fingerprint()
-                if fingerprint != self._fingerprint:
-                    usable = await self._repository.usable()
-                    self._grants = {k[:_FOUND_BY_CHARS]: (k, v) for k, v in usable.items()}
-                    self._fingerprint = fingerprint
-            except (SQLAlchemyError, OSError) as error:
+                await asyncio.wait_for(self._read(), DATABASE_S)
+            except (SQLAlchemyError, OSError, asyncio.TimeoutError) as error:
                 if now_s - self._true_mono_s > STALE_S:
                     raise StoreUnavailableError(
                         "the database does not say which tokens are known; send it again"
                     ) from error
-                _log.warning("tokens cannot be read; going by those known", error=str(error)[:200])
-                self._asked_mono_s = now_s
+                said = str(error)[:200] or type(error).__name__
+                _log.warning("tokens cannot be read; going by those known", error=said)
+                self._asked_mono_s = time.monotonic() + RETRY_S - FRESH_S
                 return
+            self._read_changes = changes
             self._true_mono_s = now_s
             if changes == self._changes:  # else what was read may be from before the change
                 self._asked_mono_s = now_s
+
+    async def _read(self) -> None:
+        fingerprint = await self._repository.fingerprint()
+        if fingerprint != self._fingerprint:
+            usable = await self._repository.usable()
+            self._grants = {key[:_FOUND_BY_CHARS]: (key, one) for key, one in usable.items()}
+            self._fingerprint = fingerprint
