@@ -40,17 +40,21 @@ def operations_router(
         return JSONResponse({"ok": True})
 
     @router.get("/readyz", response_model=dict[str, Any], responses={503: {"description": "Not."}})
-    async def readyz() -> Response:
-        """Tell whether frames are stored and analysed at present, and what is wrong if not."""
+    async def readyz(request: Request) -> Response:
+        """Tell whether frames are stored and analysed at present, and what is wrong if not.
+
+        Why it is, which may name hosts and files, is told to who may read.
+        """
         checks = await readiness(collector)
         reasons = {name: words for name, words in checks.items() if words}
-        body = {
+        body: dict[str, Any] = {
             "ready": not reasons,
             "checks": {name: not words for name, words in checks.items()},
             "failing": sorted(reasons),
-            "reasons": reasons,
-            "last_commit_error": collector.commits.stats.last_error or None,
         }
+        if await collector.guard.may(request, "read"):
+            body["reasons"] = reasons
+            body["last_commit_error"] = collector.commits.stats.last_error or None
         return JSONResponse(body, 503 if reasons else 200)
 
     @router.get(

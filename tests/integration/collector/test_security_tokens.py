@@ -116,6 +116,14 @@ def test_a_token_of_a_prefix_sends_reads_and_administers_within_it_only(
     assert listed == {"team-a", "team-a.llm"}
 
 
+def test_what_is_open_tells_nothing_of_jobs_or_hosts(secured: CollectorProcess) -> None:
+    nobody = secured.client("")
+    assert nobody.get_json("/healthz") == {"ok": True}
+    assert set(nobody.get_json("/readyz")) == {"ready", "checks", "failing"}
+    assert "last_commit_error" in secured.client().get_json("/readyz")
+    assert status(nobody) == status(nobody, "/metrics") == status(nobody, "/v1/offenders") == 401
+
+
 def test_a_token_expires(secured: CollectorProcess) -> None:
     answer = made(secured, ["read"], expires_in_s=0.5)
     wait_until(lambda: status(secured.client(answer["token"])) == 401)
