@@ -29,6 +29,7 @@ from paceline_service.ingest.endpoints import FRAMES_PATH, FramesEndpoint, Frame
 from paceline_service.jobs.endpoints import jobs_router
 from paceline_service.openapi import openapi_document
 from paceline_service.operations import operations_router
+from paceline_service.request_ids import RequestIdMiddleware
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.frames import AttemptRef
 
@@ -87,4 +88,5 @@ def create_app(settings: CollectorSettings) -> FastAPI:
             names.append(public)
         app.add_middleware(HostCheckMiddleware, names=names)
     app.add_middleware(SecurityHeadersMiddleware)  # the last one is the outermost
+    app.add_middleware(RequestIdMiddleware)
     return app

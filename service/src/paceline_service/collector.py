@@ -17,6 +17,7 @@ from paceline_service.access.parts import Access
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.options import Options
 from paceline_service.bus.wiring import BUS_SLACK_S, bus_parts
+from paceline_service.control.relief_watch import ReliefWatch
 from paceline_service.control.service import ControlService
 from paceline_service.incidents.offences import Place
 from paceline_service.incidents.service import sync_incidents
@@ -61,6 +62,7 @@ class Collector:
     jobs: JobService
     control: ControlService
     silences: SilenceBook
+    relief: ReliefWatch
     bus: BusParts | None = None
     """None: everything is in this process."""
     token_file: Path | None = None
@@ -110,6 +112,7 @@ class Collector:
         engine = Engine(settings, source, publish, board.forget, make_analysis)
         slack_s = BUS_SLACK_S if bus is not None else 0.0
         control = ControlService(database, slack_s=slack_s, fence=fence)
+        control.on_note = lambda attempt, text: engine.note(attempt.id, text)
 
         def committed(frames: list[CommittedFrame]) -> None:
             if bus is not None:  # what was given away while it was written is read by its owner
@@ -130,6 +133,16 @@ class Collector:
             analysis_has_room=lambda: engine.has_room,
             fence=fence,
         )
+
+        def load() -> tuple[float, int, float]:
+            ratio = max(
+                engine.backlog_bytes / settings.backlog_bytes,
+                commits.waiting_bytes / settings.queue_bytes,
+            )
+            # Frames that are not there have no lag, however late the last ones were.
+            lag_s = engine.stats.lag_seconds if engine.backlog_bytes else 0.0
+            return ratio, sum(commits.stats.refused.values()), lag_s
+
         if bus is not None:
             bus.connect(
                 board=board, engine=engine, commits=commits, control=control,
@@ -148,7 +161,7 @@ class Collector:
         return cls(
             settings, database, access.guard, access, board, engine, source, commits, persister,
             housekeeping, jobs, control, SilenceBook(database),
-            bus=bus,
+            ReliefWatch(control, load, max_stride=settings.relief_max_stride), bus=bus,
         )  # fmt: skip
 
     @property
@@ -184,6 +197,7 @@ class Collector:
             await self.commits.start()
             self.persister.start()
             await self.housekeeping.start()
+            self.relief.start()
         self.rebuild = asyncio.create_task(self._rebuild_recent(), name="paceline-rebuild")
 
     async def stop(self) -> None:
@@ -195,6 +209,7 @@ class Collector:
         if self.bus is not None:
             await self.bus.stop()
         if self.analyses:
+            await self.relief.stop()
             await self.commits.stop()
         await self.control.stop()
         if self.analyses:

@@ -154,6 +154,10 @@ def take_sample(collector: Collector, stored_drops: Counter[tuple[str, str]]) ->
             metrics.INGEST_REFUSED: {(name,): n for name, n in stats.refused.items()},
             metrics.RANK_SILENCED: _silenced(collector, latest.values()),
             metrics.DROPPED: bounded_reasons(drops),
+            metrics.RELIEF_STRIDE: {
+                (job,): stride for job, stride in collector.control.relieved().items()
+            },
+            metrics.RELIEF_CHANGES: {(way,): n for way, n in collector.relief.changes.items()},
             metrics.PERSIST_GIVEN_UP: {
                 ("steps",): collector.persister.steps_given_up,
                 ("lanes",): collector.persister.lanes_given_up,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import signal
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import structlog
 import uvicorn
@@ -31,6 +29,7 @@ from paceline_service.access.local import make_local_token
 from paceline_service.access.service import make_grant
 from paceline_service.access.tls import ServerTls, server_tls
 from paceline_service.app import create_app
+from paceline_service.logs import configure_logging
 from paceline_service.settings import CollectorSettings
 
 SHUTDOWN_S = 3
@@ -42,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         settings = read_settings(arguments)
-        _configure_logging(settings.log_level)
+        configure_logging(settings.log_level, settings.log_format)
         if arguments.new_token:
             grant = make_grant(scopes=arguments.new_token, job_prefix=arguments.job_prefix)
             print(asyncio.run(make_local_token(settings.database_url, grant))["token"])
@@ -227,7 +226,7 @@ class _Server(uvicorn.Server):
         if self._ready_file is not None:
             write_ready_file(self._ready_file, self._url)
         token = collector.token_file
-        _log.info("listening", url=self._url, token=str(token) if token else "PACELINE_TOKEN")
+        _log.info("listening", url=self._url, token_file=str(token) if token else "PACELINE_TOKEN")
         if token is not None:
             print(f"paceline serve: {self._url} (token in {token})", file=sys.stderr, flush=True)
 
@@ -253,24 +252,6 @@ def write_ready_file(path: Path, url: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     partial.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
     partial.replace(path)
-
-
-def _configure_logging(level: str) -> None:
-    number = getattr(logging, level.upper(), logging.INFO)
-    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, format="%(message)s")
-    processors: list[Any] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-    ]
-    structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from pathlib import Path
+from typing import Literal
 
 from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
@@ -95,6 +96,14 @@ class CollectorSettings(AccessSettings, BusSettings, StoreSettings):
     rank_series: int = Field(
         512, ge=1, description="Most ranks of a job with own series in /metrics; costliest first."
     )
+    relief_max_stride: int = Field(
+        64,
+        ge=1,
+        le=10_000,
+        description="Largest stride that the collector asks jobs for by itself while it cannot "
+        "keep up; 1: it asks for none.",
+    )
+    log_format: Literal["text", "json"] = Field("text", description="Form of the log's lines.")
     log_level: str = Field("info", description="debug, info, warning or error.")
 
     @property

@@ -198,6 +198,7 @@ class Agent:
         import torch
 
         versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
+        versions["level"] = settings.level
         writer.meta({"info": {**versions, **process_facts(os.environ)}})
         return writer
 

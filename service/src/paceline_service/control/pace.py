@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from paceline.settings import LEVELS
 from paceline.wire.frames import Frame
 
 HEARTBEAT_S = 5.0
@@ -53,10 +54,16 @@ class Pace:
         self._began_mono_s = now_mono_s
         self._of: dict[str, RankPace] = {}
         self._of_rank: dict[int, str] = {}
+        self._levels: set[str] = set()
+        self.records = 0
+        """Records in the frames that were taken."""
 
     def note(self, frame: Frame, now_mono_s: float) -> None:
         """Take one frame; those of one process come in about the order in which it sent them."""
         self.heard_mono_s = now_mono_s
+        self.records += frame.count
+        if frame.info and frame.info.get("level") in LEVELS:
+            self._levels.add(frame.info["level"])
         known = self._of.get(frame.incarnation)
         if known is None:
             known = self._add(frame, now_mono_s)
@@ -72,6 +79,11 @@ class Pace:
             known.window_step, known.window_began_ns = known.step, frame.sent_wall_ns
         if frame.ended:
             del self._of[frame.incarnation]
+
+    @property
+    def launch_level(self) -> str:
+        """The level that all ranks which tell it were launched with; empty where none does."""
+        return next(iter(self._levels)) if len(self._levels) == 1 else ""
 
     def ranks(self) -> list[RankPace]:
         """Return the newest running process of each rank that was heard of, by rank."""

@@ -18,12 +18,13 @@ async def all_settings(connection: AsyncConnection) -> dict[str, JobSettings]:
     query = select(
         Job.name, JobSetting.generation, JobSetting.level, JobSetting.stride, JobSetting.enabled,
         JobSetting.telemetry_interval_s, JobSetting.updated_wall_ns, JobSetting.updated_by,
+        JobSetting.relief_stride,
     ).join(Job, Job.id == JobSetting.job_id)  # fmt: skip
     return {
         row.name: JobSettings(
             generation=row.generation, level=row.level, stride=row.stride, enabled=row.enabled,
             telemetry_interval_s=row.telemetry_interval_s, updated_wall_ns=row.updated_wall_ns,
-            updated_by=row.updated_by,
+            updated_by=row.updated_by, relief_stride=row.relief_stride,
         )
         for row in (await connection.execute(query)).all()
     }  # fmt: skip
@@ -36,7 +37,7 @@ async def open_agreements(connection: AsyncConnection) -> list[tuple[AttemptRef,
             Job.name, JobAttempt.id, JobAttempt.ordinal, JobAttempt.run_id,
             JobAttempt.launch_attempt, JobAttempt.world_size, JobAttempt.first_seen_wall_ns,
             SettingAgreement.generation, SettingAgreement.effective_step,
-            SettingAgreement.agreed_wall_ns,
+            SettingAgreement.agreed_wall_ns, SettingAgreement.level,
         )
         .join(JobAttempt, JobAttempt.id == SettingAgreement.attempt_id)
         .join(Job, Job.id == JobAttempt.job_id)
@@ -59,7 +60,7 @@ async def agreement_of(connection: AsyncConnection, attempt_id: int) -> Agreemen
     """Return what was agreed with an attempt last."""
     query = select(
         SettingAgreement.generation, SettingAgreement.effective_step,
-        SettingAgreement.agreed_wall_ns,
+        SettingAgreement.agreed_wall_ns, SettingAgreement.level,
     ).where(SettingAgreement.attempt_id == attempt_id)  # fmt: skip
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else _agreement(row)
@@ -91,4 +92,5 @@ def _agreement(row: Any) -> Agreement:
         generation=row.generation,
         effective_step=row.effective_step,
         agreed_wall_ns=row.agreed_wall_ns,
+        level=row.level,
     )

@@ -71,6 +71,9 @@ class JobSettingsView(BaseModel):
     generation: int
     level: Level | None
     stride: int | None
+    relief_stride: int
+    """The larger one of the two strides holds. This one the collector asks for by itself while it
+    cannot keep up; 1: it does not."""
     enabled: bool | None
     telemetry_interval_s: float | None
     updated_wall_ns: int | None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, replace
 
@@ -29,6 +30,8 @@ TRY_S = 1.0
 """How often it is tried again to agree on a step with an attempt whose ranks are not known yet."""
 FORGET_S = 60.0
 """An attempt that is silent for so long is asked when it is heard of again."""
+OWN = Actor(name="paceline serve", address="")
+"""Who asks for a stride because the collector cannot keep up."""
 _FIRST = JobSettings(
     generation=0, level="full", stride=1, enabled=True, telemetry_interval_s=None,
     updated_wall_ns=0, updated_by="",
@@ -62,6 +65,8 @@ class ControlService:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self.on_note: Callable[[AttemptRef, str], None] | None = None
+        """Takes what a report is to say about an attempt."""
 
     async def start(self) -> None:
         """Read what was agreed before, and begin."""
@@ -148,16 +153,17 @@ class ControlService:
         """Change the settings of a job that is known; its running attempts agree on a step."""
         async with self._writing:
             before = self._settings.get(job, _FIRST)
+            if not before.level:  # only relief was asked for so far
+                before = replace(before, level=_FIRST.level)
             after = replace(
                 before,
                 **change,
                 updated_wall_ns=time.time_ns(),
                 updated_by=by.name[:128],
             )
-            recorded = (after.told_level, after.stride)
-            if not before.generation or recorded != (before.told_level, before.stride):
-                # By the clock, so that another collector's database cannot give it again.
-                after = replace(after, generation=max(before.generation + 1, int(time.time())))
+            recorded = (after.told_level, after.told_stride)
+            if not before.generation or recorded != (before.told_level, before.told_stride):
+                after = _next_generation(before, after)
             async with self._database.write() as connection:
                 await repository.save_settings(connection, job, after)
                 old, new = asdict(before), asdict(after)
@@ -172,6 +178,68 @@ class ControlService:
             "settings changed", job=job, by=by.name, level=after.level, stride=after.stride,
             enabled=after.enabled, telemetry_interval_s=after.telemetry_interval_s,
         )  # fmt: skip
+        await self._want_all(job)
+
+    async def relieve(self, job: str, stride: int) -> bool:
+        """Ask a job for every ``stride``-th step, because the collector cannot keep up; 1: all.
+
+        What somebody asked for stays: the larger stride holds, and the level does not change.
+
+        Returns:
+            Whether anything changed.
+        """
+        async with self._writing:
+            before = self._settings.get(job, replace(_FIRST, level="", updated_by=OWN.name))
+            if before.relief_stride == stride:
+                return False
+            after = replace(before, relief_stride=stride)
+            if after.told_stride != before.told_stride:
+                after = _next_generation(before, after)
+            async with self._database.write() as connection:
+                if self._fence and await self._fence(connection, {job}):
+                    return False
+                await repository.save_settings(connection, job, after)
+                await audit(
+                    connection, OWN, "settings.relief", f"job {job}",
+                    old={"relief_stride": before.relief_stride}, new={"relief_stride": stride},
+                )  # fmt: skip
+            self._settings[job] = after
+        await self._want_all(job)
+        return True
+
+    def records(self) -> dict[str, int]:
+        """Return how many records came of each job that is heard of here."""
+        total: Counter[str] = Counter()
+        for attempt, pace in self._paces.values():
+            total[attempt.job] += pace.records
+        return dict(total)
+
+    def can_relieve(self, job: str) -> bool:
+        """Whether it is known at which level the ranks of a job record, and they do record."""
+        settings = self._settings.get(job)
+        if settings is not None and settings.told_level:
+            return settings.enabled
+        paces = [pace for attempt, pace in self._paces.values() if attempt.job == job]
+        return bool(paces) and all(pace.launch_level for pace in paces)
+
+    def relief_stride(self, job: str) -> int:
+        """Return the stride that the collector asks a job for by itself; 1: none."""
+        settings = self._settings.get(job)
+        return settings.relief_stride if settings is not None else 1
+
+    def relieved(self) -> dict[str, int]:
+        """Return the jobs that are asked for fewer steps, and the strides."""
+        return {
+            job: one.relief_stride for job, one in self._settings.items() if one.relief_stride > 1
+        }
+
+    def stride_by_hand(self, job: str) -> int:
+        """Return the stride that somebody asked for."""
+        settings = self._settings.get(job)
+        return settings.stride if settings is not None else 1
+
+    async def _want_all(self, job: str) -> None:
+        """Agree with the attempts of a job whose settings have changed."""
         for attempt, _ in list(self._paces.values()):
             if attempt.job == job:
                 self._want(attempt)
@@ -206,14 +274,17 @@ class ControlService:
         settings = self._settings.get(attempt.job)
         if settings is None or settings.generation != agreement.generation:
             return
+        level = settings.told_level or agreement.level
+        if not level:
+            return
         self._told[_launch(attempt)] = LaunchSettings(
             job=attempt.job,
             run_id=attempt.run_id,
             attempt=attempt.launch_attempt,
             generation=agreement.generation,
             effective_step=agreement.effective_step,
-            level=settings.told_level,
-            stride=settings.stride,
+            level=level,
+            stride=settings.told_stride,
             telemetry_interval_s=settings.telemetry_interval_s,
         )
 
@@ -241,12 +312,14 @@ class ControlService:
                 agreement = await self.agreement(attempt_id)
                 if agreement is None or agreement.generation != settings.generation:
                     step = _step_for(pace, agreement, now_s)
-                    if step is None:
+                    level = "" if settings.told_level else pace.launch_level
+                    if step is None or not (level or settings.told_level):
                         continue
                     agreement = Agreement(
                         generation=settings.generation,
                         effective_step=step,
                         agreed_wall_ns=time.time_ns(),
+                        level=level,
                     )
                     async with self._database.write() as connection:
                         if self._fence and await self._fence(connection, {attempt.job}):
@@ -257,9 +330,15 @@ class ControlService:
                 self._tell(attempt, agreement)
                 _log.info(
                     "setting agreed", job=attempt.job, attempt=attempt.ordinal,
-                    level=settings.told_level, stride=settings.stride,
+                    level=settings.told_level or agreement.level, stride=settings.told_stride,
                     effective_step=agreement.effective_step,
                 )  # fmt: skip
+                if settings.relief_stride > settings.stride and self.on_note is not None:
+                    self.on_note(
+                        attempt,
+                        f"from step {agreement.effective_step} on the collector asks for one step "
+                        f"in {settings.relief_stride}: it could not keep up with all of them",
+                    )
 
 
 def _step_for(pace: Pace, before: Agreement | None, now_s: float) -> int | None:
@@ -277,6 +356,11 @@ def _step_for(pace: Pace, before: Agreement | None, now_s: float) -> int | None:
         # Replacing it is safe only while no rank can come to it before it hears of this one.
         return before.effective_step if before.effective_step >= newest + margin else None
     return newest + margin
+
+
+def _next_generation(before: JobSettings, after: JobSettings) -> JobSettings:
+    # By the clock, so that another collector's database cannot give it again.
+    return replace(after, generation=max(before.generation + 1, int(time.time())))
 
 
 def _launch(attempt: AttemptRef) -> Launch:

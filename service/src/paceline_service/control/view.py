@@ -24,8 +24,9 @@ def settings_view(
         job=attempt.job,
         attempt=attempt.ordinal,
         generation=settings.generation if settings else 0,
-        level=settings.level if settings else None,  # type: ignore[arg-type]
+        level=(settings.level or None) if settings else None,  # type: ignore[arg-type]
         stride=settings.stride if settings else None,
+        relief_stride=settings.relief_stride if settings else 1,
         enabled=settings.enabled if settings else None,
         telemetry_interval_s=settings.telemetry_interval_s if settings else None,
         updated_wall_ns=settings.updated_wall_ns if settings else None,

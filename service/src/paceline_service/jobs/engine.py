@@ -79,6 +79,12 @@ class _Drop:
     covers: Callable[[str], bool]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Note:
+    attempt_id: int
+    text: str
+
+
 class Engine:
     """Owns every attempt in memory.
 
@@ -107,7 +113,7 @@ class Engine:
         self._publish = publish
         self._forget = forget
         self._make_analysis = make_analysis
-        self._inbox: queue.SimpleQueue[list[CommittedFrame] | _Load | _Drop | None] = (
+        self._inbox: queue.SimpleQueue[list[CommittedFrame] | _Load | _Drop | _Note | None] = (
             queue.SimpleQueue()
         )
         self._attempts: dict[int, LiveAttempt] = {}
@@ -147,6 +153,10 @@ class Engine:
         """Let go of the jobs that another process analyses from now on."""
         self._inbox.put(_Drop(covers=covers))
 
+    def note(self, attempt_id: int, text: str) -> None:
+        """Let the report of an attempt say ``text``; where it is not in memory nothing happens."""
+        self._inbox.put(_Note(attempt_id=attempt_id, text=text))
+
     async def load(self, attempt: AttemptRef) -> None:
         """Bring an attempt into memory by reading its frames again; return when published."""
         loop = asyncio.get_running_loop()
@@ -180,6 +190,10 @@ class Engine:
                     stopping = True
                 elif isinstance(item, _Load):
                     self._load(item)
+                elif isinstance(item, _Note):
+                    noted = self._attempts.get(item.attempt_id)
+                    if noted is not None:
+                        noted.note(item.text)
                 elif isinstance(item, _Drop):
                     self._drop(item)
                 else:

@@ -237,20 +237,20 @@ class FrameFeed:
             self._expect(stream, more=True)
         if committed.first_seq:
             stream.lost["frames_deleted"] = committed.first_seq
-            self._note(
+            self.note(
                 f"the first {committed.first_seq} frames of rank {frame.rank} were deleted by "
                 "retention; the analysis begins after them"
             )
         if before:
             was = before[-1].ended or "running"
-            self._note(
+            self.note(
                 f"rank {frame.rank} restarted within the attempt (its process before was {was}); "
                 f"its steps count on from {base}"
             )
             if not before[-1].ended:
                 before[-1].ended = "killed"
         elif self._last_step >= LATE_STEPS:
-            self._note(f"rank {frame.rank} joined late, when others were at step {self._last_step}")
+            self.note(f"rank {frame.rank} joined late, when others were at step {self._last_step}")
         self._sink.declare_rank(frame.rank, node=frame.node, clock_domain=frame.clock_domain)
         return stream
 
@@ -262,7 +262,7 @@ class FrameFeed:
             stream.control_generation = frame.control_generation
             self._note_control(stream, frame)
         if stream.clock.jumps_back > jumps == 0:
-            self._note(f"the wall clock of rank {stream.rank} ({stream.node}) was set back")
+            self.note(f"the wall clock of rank {stream.rank} ({stream.node}) was set back")
         for definition in frame.groups:
             if stream.definitions.get(definition.index) != definition:
                 self._declare(stream, definition)
@@ -359,7 +359,7 @@ class FrameFeed:
             self._members += len(group.ranks)
             if len(self._defined) >= MAX_GROUPS or self._members > MAX_MEMBERS:
                 stream.lost["bad_group"] += 1
-                self._note(f"more than {MAX_GROUPS} groups or {MAX_MEMBERS} members: not followed")
+                self.note(f"more than {MAX_GROUPS} groups or {MAX_MEMBERS} members: not followed")
                 return
             known = self._sink.declare_group(group), frozenset(group.ranks)
             self._defined[key] = known
@@ -375,11 +375,12 @@ class FrameFeed:
         agreed = self._followed_from.setdefault(frame.control_generation, step)
         self._followed_from[frame.control_generation] = min(agreed, step)
         if step > agreed:
-            self._note(
+            self.note(
                 f"rank {stream.rank} changed what it records at step {step}, others at {agreed}: "
                 "it heard of the setting too late"
             )
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Keep a sentence for the report."""
         if len(self.notes) < MAX_NOTES:
             self.notes.append(text)

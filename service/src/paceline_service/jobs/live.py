@@ -107,6 +107,11 @@ class LiveAttempt:
         self._feed.push(committed)
         self._dirty = True
 
+    def note(self, text: str) -> None:
+        """Let the report say ``text``."""
+        self._feed.note(text)
+        self._dirty = True
+
     def replayed(self, *, whole: bool) -> None:
         """The store has been read to its end; where ``whole``, from its beginning."""
         self._feed.settle()

@@ -313,6 +313,8 @@ class JobSetting(Base):
     """None: as each sidecar was started."""
     updated_wall_ns: Mapped[int] = mapped_column(BigInteger)
     updated_by: Mapped[str] = mapped_column(String(128))
+    relief_stride: Mapped[int] = mapped_column(Integer, default=1, server_default="1")
+    """What the collector asks for by itself while it cannot keep up; 1: nothing."""
 
 
 class SettingAgreement(Base):
@@ -323,6 +325,8 @@ class SettingAgreement(Base):
     generation: Mapped[int] = mapped_column(BigInteger)
     effective_step: Mapped[int] = mapped_column(BigInteger)
     agreed_wall_ns: Mapped[int] = mapped_column(BigInteger)
+    level: Mapped[str] = mapped_column(String(16), default="", server_default="")
+    """The level that its ranks were launched with, where nobody asked for one."""
 
 
 class Checkpoint(Base):
