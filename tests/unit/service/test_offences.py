@@ -13,6 +13,7 @@ from paceline_service.incidents.offences import (
     earlier_incidents,
     offenders_since,
 )
+from paceline_service.incidents.repository import incidents_of
 from paceline_service.incidents.service import sync_incidents
 from paceline_service.store.database import Database
 from paceline_service.store.migrate import migrate
@@ -53,7 +54,8 @@ async def named(
             connection, attempt, list(findings), last_step=90, ended=False, places=places,
             now_wall_ns=day * DAY_NS,
         )  # fmt: skip
-        return await earlier_incidents(connection, attempt)
+        incidents = await incidents_of(connection, attempt)
+        return await earlier_incidents(connection, [one["id"] for one in incidents])
 
 
 async def offenders(database: Database, *, seen: str = "") -> list[dict[str, Any]]:

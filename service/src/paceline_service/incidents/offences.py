@@ -99,8 +99,10 @@ async def remember(
     await connection.execute(insert(Offence), rows)
 
 
-async def earlier_incidents(connection: AsyncConnection, attempt_id: int) -> dict[int, int]:
-    """Return, per incident of an attempt, how many earlier ones of other attempts named its places.
+async def earlier_incidents(
+    connection: AsyncConnection, incident_ids: Iterable[int]
+) -> dict[int, int]:
+    """Return, per incident, how many earlier ones of other attempts named its places.
 
     The same GPU counts wherever it is now; the same node counts where no GPU is known.
     """
@@ -121,7 +123,7 @@ async def earlier_incidents(connection: AsyncConnection, attempt_id: int) -> dic
             ),
         )
         .outerjoin(Incident, Incident.id == other.c.incident_id)
-        .where(mine.c.attempt_id == attempt_id, _stands())
+        .where(mine.c.incident_id.in_(list(incident_ids)), _stands())
         .group_by(mine.c.incident_id)
     )
     return {row[0]: row[1] for row in (await connection.execute(query)).all()}

@@ -19,10 +19,9 @@ async def show_incidents(
     connection: AsyncConnection, rows: list[Json], book: SilenceBook
 ) -> list[Json]:
     """Return rows of the repository, which have ``job`` and ``attempt``, as the API shows them."""
-    said = await repository.acknowledgements(connection, [row["id"] for row in rows])
-    earlier: dict[int, int] = {}
-    for attempt_id in {row["attempt_id"] for row in rows}:
-        earlier |= await earlier_incidents(connection, attempt_id)
+    ids = [row["id"] for row in rows]
+    said = await repository.acknowledgements(connection, ids)
+    earlier = await earlier_incidents(connection, ids)
     shown = []
     for row in rows:
         history = said.get(row["id"], [])
