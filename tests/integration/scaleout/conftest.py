@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,15 @@ from tests.integration.postgres import PostgresServer
 from tests.integration.scaleout.kit import Cluster, ended_report, send
 from tests.integration.scaleout.nats import NatsServer
 from tests.simulator.job import Fault, Scenario, Simulated, simulate
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test starts a dozen processes; on a busy machine they take their time."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="package")

@@ -47,14 +47,14 @@ class Cluster:
         for one in began:
             one.adopt()
         self.wait_ready()
-        wait_until(lambda: self.owned() == [32, 32], 30)
+        wait_until(lambda: self.owned() == [32, 32], 60)
         return self
 
     def wait_ready(self) -> None:
         """Return when every process that runs says that it is ready."""
         for one in self.processes:
             if _runs(one):
-                wait_until(lambda one=one: is_ready(one.client()), 30)
+                wait_until(lambda one=one: is_ready(one.client()), 60)
 
     def stop(self) -> None:
         """Stop all."""
@@ -107,7 +107,7 @@ class BusProcess(CollectorProcess):
         import json
 
         ready = self.directory / "ready.json"
-        wait_until(lambda: ready.exists() or self.process.poll() is not None, 40)
+        wait_until(lambda: ready.exists() or self.process.poll() is not None, 90)
         assert ready.exists(), self.log.read_text()
         self.url = json.loads(ready.read_text())["url"]
 
@@ -134,7 +134,7 @@ def send_one(client: Client, body: bytes, timeout_s: float = 30) -> dict[str, An
             time.sleep(0.2)
 
 
-def ended_report(client: Client, job: str, timeout_s: float = 40) -> dict[str, Any]:
+def ended_report(client: Client, job: str, timeout_s: float = 90) -> dict[str, Any]:
     """Return the report of a job once it has ended."""
 
     def report() -> Any:

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from paceline.wire.codec import encode_frame, encode_rows
 from paceline.wire.frames import Frame
 from paceline_service.client import Client
@@ -39,7 +41,7 @@ def test_a_stream_of_events_of_a_gateway_follows_a_running_job(
     client = cluster.gateways[0].client()
     sent = list(bodies(slow, senders(slow, job="watched")))
     send(client, sent[:4])
-    wait_until(lambda: "watched" in {row["job"] for row in client.get_json("/v1/jobs")["jobs"]})
+    wait_until(lambda: "watched" in {row["job"] for row in client.get_json("/v1/jobs")["jobs"]}, 30)
     seen: list[int] = []
     verdicts: list[str] = []
 
@@ -55,7 +57,7 @@ def test_a_stream_of_events_of_a_gateway_follows_a_running_job(
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     send(client, sent[4:], pause_s=0.1)
-    watcher.join(40)
+    watcher.join(90)
     assert not watcher.is_alive()
     assert verdicts[-1] == "straggler"
     assert seen == sorted(set(seen))
@@ -76,7 +78,7 @@ def test_settings_asked_of_one_gateway_are_told_to_ranks_by_the_other(cluster: C
         return client.post_frames(encode_frame(frame))["settings"]
 
     heartbeat(first)
-    wait_until(lambda: cluster.frames("steered") >= 1)
+    wait_until(lambda: cluster.frames("steered") >= 1, 30)
     first.put_json("/v1/jobs/steered/settings", {"level": "steps"})
     told = wait_until(lambda: heartbeat(second), 60)
     assert told[0]["level"] == "steps"
@@ -88,13 +90,14 @@ def test_settings_asked_of_one_gateway_are_told_to_ranks_by_the_other(cluster: C
 def test_every_role_says_what_it_does(cluster: Cluster) -> None:
     gateway, analyzer = cluster.gateways[0].client(), cluster.analyzers[0].client()
     assert gateway.get_json("/readyz")["checks"] == {"bus": True}
-    checks = wait_until(lambda: is_ready(analyzer)) and analyzer.get_json("/readyz")["checks"]
+    checks = wait_until(lambda: is_ready(analyzer), 30) and analyzer.get_json("/readyz")["checks"]
     assert {"bus", "leases", "partitions", "database", "rebuilt"} <= set(checks)
     assert metric(analyzer, "paceline_bus_leases") == 32
     assert metric(gateway, "paceline_bus_published_total") > 0
     assert metric(gateway, "paceline_ingest_frames_total") > 0
 
 
+@pytest.mark.slow
 def test_one_process_does_both(
     cluster: Cluster, tmp_path: Path, postgres: PostgresServer, slow: Simulated,
     expected: dict[str, Any],
@@ -106,7 +109,7 @@ def test_one_process_does_both(
     ).start()  # fmt: skip
     try:
         client = both.client()
-        wait_until(lambda: cluster.owned() == [21, 21, 22], 30)
+        wait_until(lambda: cluster.owned() == [21, 21, 22], 60)
         wait_until(lambda: is_ready(client), 30)
         job = next(name for name in "abcdefgh" if cluster.owner_pid(name) == both.process.pid)
         send(client, bodies(slow, senders(slow, job=job)))

@@ -47,10 +47,10 @@ def test_a_sidecar_spools_while_the_bus_is_away(cluster: Cluster, tmp_path: Path
         sidecar = processes.sidecar("--url", gateway.url, "--exit-when-idle", PACELINE_TOKEN=TOKEN)
         cluster.nats.kill()
         writer = processes.writer(total=500, job="spooled")
-        assert writer.wait(15) == 0
-        wait_until(lambda: "kept in the spool" in processes.log.read_text(), 20)
+        assert writer.wait(60) == 0
+        wait_until(lambda: "kept in the spool" in processes.log.read_text(), 60)
         cluster.nats.start()
-        assert sidecar.wait(40) == 0
+        assert sidecar.wait(90) == 0
     finally:
         processes.stop()
     cluster.wait_ready()
@@ -58,7 +58,7 @@ def test_a_sidecar_spools_while_the_bus_is_away(cluster: Cluster, tmp_path: Path
         "SELECT sum(f.records) FROM frames f JOIN job_attempts a ON a.id = f.attempt_id "
         "JOIN jobs j ON j.id = a.job_id WHERE j.name = ?"
     )
-    wait_until(lambda: rows(cluster.database_url, query, "spooled") == [(500,)], 20)
+    wait_until(lambda: rows(cluster.database_url, query, "spooled") == [(500,)], 60)
 
 
 def test_frames_are_taken_while_the_database_is_away_and_stored_when_it_is_back(
@@ -99,16 +99,16 @@ def test_an_analyzer_that_stood_still_and_lost_its_lease_cannot_write_any_more(
     sent = list(bodies(slow, senders(slow, job="zombie")))
     gateway = cluster.gateways[0].client()
     send(gateway, sent[:8])
-    wait_until(lambda: cluster.frames("zombie") > 0)
+    wait_until(lambda: cluster.frames("zombie") > 0, 30)
     still = cluster.owner_of("zombie")
     still.process.send_signal(signal.SIGSTOP)
     send(gateway, sent[8:12])
-    wait_until(lambda: cluster.frames("zombie") == 48, 20)
+    wait_until(lambda: cluster.frames("zombie") == 48, 60)
     still.process.send_signal(signal.SIGCONT)
     send(gateway, sent[12:])
     assert without_name(ended_report(gateway, "zombie")) == expected
     assert cluster.frames("zombie") == 64
-    wait_until(lambda: cluster.owned() == [32, 32], 20)
+    wait_until(lambda: cluster.owned() == [32, 32], 60)
 
 
 def test_a_message_that_is_no_frame_is_counted_and_taken_out_and_others_pass(
@@ -145,7 +145,7 @@ def test_a_frame_that_the_database_refuses_is_given_up_and_others_pass(
         send(gateway, sent[8:])
         assert without_name(ended_report(gateway, "beside")) == expected
         name = 'paceline_bus_terminated_total{reason="refused"}'
-        wait_until(lambda: sum(metric(one.client(), name) for one in cluster.analyzers) == 1, 30)
+        wait_until(lambda: sum(metric(one.client(), name) for one in cluster.analyzers) == 1, 60)
     finally:
         postgres.psql("ALTER TABLE rank_incarnations DROP CONSTRAINT c", database)
     cluster.wait_ready()

@@ -30,7 +30,7 @@ def test_an_analyzer_that_is_killed_loses_its_jobs_to_the_other_and_nothing_is_l
     sent = list(bodies(slow, senders(slow, job="orphan")))
     gateway = cluster.gateways[0].client()
     send(gateway, sent[:8])
-    wait_until(lambda: cluster.frames("orphan") > 0)
+    wait_until(lambda: cluster.frames("orphan") > 0, 30)
     victim = cluster.owner_of("orphan")
     victim.kill()
     send(gateway, sent[8:])

@@ -121,7 +121,8 @@ class Bus:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._client is not None:
-            with contextlib.suppress(*BUS_ERRORS):
+            # Whatever it says of a server that is gone: the rest has to be closed as well.
+            with contextlib.suppress(Exception):
                 await asyncio.wait_for(self._client.close(), API_TIMEOUT_S)
 
     def _begin(self, work: Any) -> None:

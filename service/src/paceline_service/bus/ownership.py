@@ -73,9 +73,11 @@ class Ownership:
 
     async def leave(self) -> None:
         """Give everything back."""
-        with contextlib.suppress(SQLAlchemyError, OSError):  # else the leases run out
+        try:
             async with self._database.engine.begin() as connection:
                 await leases.leave(connection, self.owner)
+        except Exception as error:  # whatever the driver says of a server that is gone
+            _log.warning("leases are not given back, and run out", error=str(error))
         self.epochs.clear()
 
     @property
