@@ -317,6 +317,8 @@ class JobSettingsView(TypedDict):
     stride: int | None
     enabled: bool | None
     telemetry_interval_s: float | None
+    relief_stride: int
+    """What the collector asks for beside it while it cannot follow; 1: nothing."""
     updated_wall_ns: int | None
     updated_by: str | None
     effective_step: int | None
