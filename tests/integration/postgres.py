@@ -33,6 +33,12 @@ _SETTINGS = {
     "shared_buffers": "32MB",
     "log_statement": "none",
 }
+_CLEAN_UP = """
+cat > /dev/null
+pid=$(head -n 1 "$1/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid"
+for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" 2> /dev/null || break; sleep 0.2; done
+rm -rf "$1"
+"""
 _numbers = itertools.count(1)
 
 
@@ -166,11 +172,16 @@ def postgres() -> Iterator[PostgresServer]:
         patch.setenv("XDG_RUNTIME_DIR", str(directory / "run"))
         importlib.import_module(PACKAGE)
     server = PostgresServer(directory)
+    # Reads until this process has ended, however it does: no server is left behind.
+    cleaner = subprocess.Popen(
+        ["sh", "-c", _CLEAN_UP, "sh", str(directory)], stdin=subprocess.PIPE, start_new_session=True
+    )
     try:
         yield server.start()
     finally:
-        server.kill()
-        shutil.rmtree(directory, ignore_errors=True)
+        assert cleaner.stdin is not None
+        cleaner.stdin.close()
+        cleaner.wait(60)
 
 
 @pytest.fixture
