@@ -21,6 +21,7 @@ from paceline_service.analysis.job import JobAnalysis
 from paceline_service.errors import BodyTooLargeError
 from paceline_service.ingest.decoding import decode_body
 from paceline_service.jobs.live import LiveAttempt
+from paceline_service.jobs.snapshot import Update
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 from tests.fuzz.mutate import INTEGERS, mutate_bytes, mutate_value
 from tests.integration.collector.kit import bodies, senders
@@ -71,6 +72,7 @@ def check(data: bytes) -> None:
             if update is not None:
                 assert_tellable(update.snapshot.report)
                 assert_tellable(update.snapshot.ranks)
+                assert_storable(update)
 
 
 def _live(number: int, frame: Any) -> LiveAttempt:
@@ -89,6 +91,16 @@ def _committed(number: int, attempt: AttemptRef, item: Any) -> CommittedFrame:
         id=number, attempt=attempt, frame=item.frame, received_wall_ns=_WALL_NS + number,
         packed_bytes=len(item.packed),
     )  # fmt: skip
+
+
+def assert_storable(update: Update) -> None:
+    """Assert that every number that goes into a column of a database fits 64 bits."""
+    numbers = [update.snapshot.last_step, update.snapshot.frame_id]
+    for step in update.steps:
+        numbers += [step.step, step.start_wall_ns, step.duration_ns, step.slowest_rank]
+    for row in (*update.details.lanes, *update.details.windows):
+        numbers += [one for one in row if isinstance(one, int)]
+    assert all(-(1 << 63) <= number < 1 << 63 for number in numbers), numbers
 
 
 def assert_tellable(value: Any, path: str = "") -> None:

@@ -22,6 +22,7 @@ from paceline_service.jobs.details import Details
 from paceline_service.jobs.snapshot import ENDED, Captured, Snapshot, Update
 from paceline_service.jobs.steps import Step
 from paceline_service.store.database import Database
+from paceline_service.store.trouble import UNKNOWN, why
 
 FLUSH_S = 1.0
 STATE_S = 5.0
@@ -110,11 +111,13 @@ class Persister:
         if attempt_id in self._gaps:  # behind it those steps would be left out for good
             pending.checkpoint = None
 
-    async def flush(self) -> None:
-        """Write everything that is due."""
+    async def flush(self, only: int | None = None) -> None:
+        """Write everything that is due, or what is due of one attempt."""
         now_s = time.monotonic()
         due: list[tuple[int, _Pending, bool]] = []
         for attempt_id, pending in list(self._pending.items()):
+            if only is not None and attempt_id != only:
+                continue
             whole = pending.urgent or now_s - self._written_mono_s.get(attempt_id, 0.0) >= STATE_S
             if whole or pending.steps or pending.details:
                 due.append((attempt_id, pending, whole))
@@ -142,10 +145,17 @@ class Persister:
                             await checkpoint_store.forget(connection, attempt_id)
                         elif attempt_id in staged:
                             await checkpoint_store.name(connection, staged[attempt_id])
-        except (SQLAlchemyError, OSError) as error:
+        except Exception as error:
             self.failures += 1
-            _log.error("steps and states are not written; they are tried again", error=str(error))
             self._keep_details(details)
+            jobs = sorted({one.attempt.job for one in snapshots.values()})[:4]
+            _log.error(
+                "steps and states are not written; they are tried again", jobs=jobs,
+                error=f"{type(error).__name__}: {error}",
+            )  # fmt: skip
+            if len(due) > 1 and why(error) == UNKNOWN:  # it may be what one of them brings
+                for attempt_id in snapshots:
+                    await self.flush(attempt_id)
             return
         for attempt_id in foreign:  # its owner writes it
             del self._pending[attempt_id]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 SLEW_NS = 50_000_000
 """Largest step backwards that is followed."""
+MAX_WALL_NS = 1 << 62
+"""In the year 2116: a database can hold it, with a step behind it."""
 MAX_PAUSE_NS = 10_000_000_000
 """Sidecars send at least every 5 s: a longer pause is the collector's own."""
 
@@ -33,10 +35,11 @@ class WallClock:
             self.jumps_back += 1
 
     def to_wall_ns(self, time_mono_ns: int) -> int:
-        """Return the wall-clock time of a monotonic one, or -1 where no anchor is known."""
+        """Return the wall-clock time of a monotonic one, -1 where no sensible anchor is known."""
         if self._offset_ns is None or time_mono_ns < 0:
             return -1
-        return time_mono_ns + self._offset_ns
+        wall_ns = time_mono_ns + self._offset_ns
+        return wall_ns if 0 <= wall_ns < MAX_WALL_NS else -1
 
 
 class ListeningClock:

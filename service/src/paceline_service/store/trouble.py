@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sqlalchemy.exc import SQLAlchemyError
 
+UNKNOWN = "the collector's log tells why"
 _FULL = ("database or disk is full", "no space left on device", "could not extend file")
 _FULL_STATE = "53100"
 """PostgreSQL's code for a full disk; those of a server that is not there begin as below."""
@@ -29,7 +30,7 @@ def why(error: BaseException) -> str:
             return "it cannot be reached"
         if "connection" in type(cause).__name__.lower():
             return "it cannot be reached"
-    return "the collector's log tells why"
+    return UNKNOWN
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
