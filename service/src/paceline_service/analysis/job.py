@@ -255,7 +255,9 @@ class JobAnalysis:
 
     def finish(self) -> list[StepRow]:
         """Analyse what is left: no more records will come."""
-        return [self._judge_step(step, table) for step, table in self._pool.complete(final=True)]
+        rows = [self._judge_step(step, table) for step, table in self._pool.complete(final=True)]
+        self._stages.finish()
+        return rows
 
     def report(self) -> Report:
         """Return the answer for what was analysed so far."""
