@@ -13,7 +13,7 @@ import msgspec
 from paceline.errors import WireError
 from paceline.vocabulary import Phase
 from paceline.wire import columns
-from paceline.wire.codec import HEADER, MAGIC, VERSION, ZLIB
+from paceline.wire.codec import HEADER, MAGIC, VERSION, ZLIB, ZLIB_DICTIONARY
 from paceline.wire.dictionary import DICTIONARY
 from paceline.wire.frames import COLUMN_NAMES, DELTA_COLUMNS
 from paceline_service.access.tokens import Grant
@@ -145,14 +145,14 @@ def _cut(data: bytes) -> list[bytes]:
 def _changed(part: bytes, rng: random.Random) -> bytes:
     raw = zlib.decompressobj(zdict=DICTIONARY).decompress(part[HEADER.size :], 4 << 20)
     if rng.random() < 0.1:
-        return seal(mutate_bytes(raw, rng))
+        return seal(mutate_bytes(raw, rng), dictionary=rng.random() < 0.5)
     frame = msgspec.msgpack.decode(raw)
     for _ in range(1 << rng.randrange(3)):
         if rng.random() < 0.5:
             _change_cell(frame, rng)
         else:
             frame = mutate_value(frame, rng)
-    return seal(msgspec.msgpack.encode(frame))
+    return seal(msgspec.msgpack.encode(frame), dictionary=rng.random() < 0.5)
 
 
 def _change_cell(frame: Any, rng: random.Random) -> None:
@@ -173,7 +173,9 @@ def _change_cell(frame: Any, rng: random.Random) -> None:
     frame["columns"][name] = [new.width, new.delta, new.data]
 
 
-def seal(raw: bytes) -> bytes:
+def seal(raw: bytes, *, dictionary: bool = False) -> bytes:
     """Return ``raw`` as the content of a frame with a header that fits."""
-    packed = zlib.compress(raw, 1)
-    return HEADER.pack(MAGIC, VERSION, ZLIB, 0, len(packed), len(raw), zlib.crc32(packed)) + packed
+    deflater = zlib.compressobj(1, zdict=DICTIONARY) if dictionary else zlib.compressobj(1)
+    packed = deflater.compress(raw) + deflater.flush()
+    kind = ZLIB_DICTIONARY if dictionary else ZLIB
+    return HEADER.pack(MAGIC, VERSION, kind, 0, len(packed), len(raw), zlib.crc32(packed)) + packed
