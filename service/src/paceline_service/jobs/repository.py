@@ -173,12 +173,12 @@ async def missing_frames(
 async def last_frames(connection: AsyncConnection, attempt: AttemptRef) -> dict[str, int]:
     """Return per incarnation the number of the newest frame that the store holds."""
     query = (
-        select(RankIncarnation.incarnation, func.max(FrameRow.frame_seq))
+        select(RankIncarnation.incarnation, func.max(FrameRow.frame_seq).label("last"))
         .join(FrameRow, FrameRow.incarnation_id == RankIncarnation.id)
         .where(RankIncarnation.attempt_id == attempt.id)
         .group_by(RankIncarnation.id, RankIncarnation.incarnation)
     )
-    return {name: last for name, last in (await connection.execute(query)).all()}
+    return {row.incarnation: int(row.last) for row in await connection.execute(query)}
 
 
 async def steps_between(
