@@ -3,6 +3,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from paceline import metrics
+from paceline_service.export.histogram import Histogram
 from paceline_service.export.prometheus import JobSample, Sample, render
 
 ORDER = ("job", "rank", "kind", "cause", "le", "stage", "reason")
@@ -61,3 +62,16 @@ def test_beyond_the_cap_the_costliest_ranks_have_series() -> None:
     told = parsed(100, 5)
     ranks = {labels[1] for labels in told["paceline_rank_wait_seconds_total"]}
     assert ranks == {"95", "96", "97", "98", "99"}
+
+
+def test_durations_are_told_as_a_histogram() -> None:
+    durations = Histogram((0.1, 1.0))
+    for duration_s in (0.05, 0.1, 0.5, 7.0):
+        durations.add(duration_s)
+    shown = Sample(histograms={metrics.VERDICT_LAG_SECONDS: durations.sample()})
+    text = render(lambda: shown, 1).decode()
+    assert 'paceline_verdict_lag_seconds_bucket{le="0.1"} 2.0' in text
+    assert 'paceline_verdict_lag_seconds_bucket{le="1.0"} 3.0' in text
+    assert 'paceline_verdict_lag_seconds_bucket{le="+Inf"} 4.0' in text
+    assert "paceline_verdict_lag_seconds_sum 7.65" in text
+    assert "paceline_ingest_commit_duration_seconds_bucket" not in text
