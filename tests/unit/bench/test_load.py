@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from paceline_service.bench.load.figures import faults_of
 from paceline_service.bench.load.job import MadeUpJob
 from paceline_service.bench.load.shape import Fault, LoadShape, parse_fault
 from paceline_service.bench.load.watch import lags_s
+from paceline_service.bench.sink import Sink
 
 SHAPE = LoadShape(ranks=20, collectives=10, steps=6, rate=2.0)
 
@@ -132,3 +134,19 @@ def test_a_load_whose_straggler_is_not_named_has_failed() -> None:
     assert faults_of(found) == [
         "9 of 10 frames were accepted", "rank 3 was not named; the verdict is healthy",
     ]  # fmt: skip
+
+
+def test_the_sink_counts_what_it_accepts(tmp_path: Path) -> None:
+    bodies = Bodies(SHAPE, tmp_path, time.time_ns())
+    bodies.encode()
+    sink = Sink()
+    try:
+        for block in range(SHAPE.blocks):
+            body = bodies.read(block, 0)
+            request = urllib.request.Request(f"{sink.url}/v1/frames", data=body)
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                assert answer.status == 200
+    finally:
+        sink.close()
+        bodies.close()
+    assert (sink.frames, sink.records) == (24, 8 * SHAPE.steps * SHAPE.records_per_step)

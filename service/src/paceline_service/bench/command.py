@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.errors import PacelineError
-from paceline_service.bench import agent, analysis, ingest, peers, plugin, sidecar, steps
+from paceline_service.bench import agent, analysis, ingest, peers, plugin, restart, sidecar, steps
 from paceline_service.bench.detect.measure import measure as measure_detection
 from paceline_service.bench.detect.suite import FAMILIES
 from paceline_service.bench.launch import build_native_hook
@@ -22,7 +22,7 @@ from paceline_service.bench.machine import describe
 from paceline_service.bench.rows import rows_of
 
 DEFAULT_RESULTS = Path("bench/results")
-PARTS = ("agent", "peers", "ingest", "analysis", "detect")
+PARTS = ("agent", "peers", "ingest", "restart", "analysis", "detect")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -76,7 +76,10 @@ def _measure(part: str, options: argparse.Namespace, console: Console) -> dict[s
     if part == "analysis":
         return {**header, "shapes": analysis.measure(quick=quick)}
     if part == "ingest":
-        return {**header, "shapes": ingest.measure(quick=quick)}
+        told = ingest.measure(quick=quick, say=lambda text: console.print(text, style="dim"))
+        return {**header, **told}
+    if part == "restart":
+        return {**header, **restart.measure(quick=quick)}
     if part == "peers":
         return {**header, "tools": peers.measure(quick=quick)}
     if part == "detect":

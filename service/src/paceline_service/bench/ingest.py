@@ -1,124 +1,97 @@
-"""Frames and records per second through HTTP into the durable store of one collector process."""
+"""What one collector takes: the limits that it has to hold, each measured with a whole load.
+
+Everything goes through HTTP into a collector process of its own (``bench.load``).
+"""
 
 from __future__ import annotations
 
-import http.client
-import json
-import os
-import secrets
-import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
-from urllib.parse import urlsplit
+from collections.abc import Callable
+from statistics import median
+
+import msgspec
 
 from paceline.errors import TransportError
-from paceline.wire.codec import CONTENT_TYPE
-from paceline_service.bench.machine import cpu_s, memory_kib
-from paceline_service.bench.traffic import Shape, bodies
-from paceline_service.demo.processes import Collector
+from paceline_service.bench.load.figures import Json, faults_of
+from paceline_service.bench.load.run import Target, Then, run_load
+from paceline_service.bench.load.sender import Troubles
+from paceline_service.bench.load.shape import Fault, LoadShape
+from paceline_service.bench.machine import cpu_s
+from paceline_service.client import Client
 
-SHAPES = {
-    "one step a frame": Shape(ranks=64, steps=60, collectives=100, steps_per_frame=1),
-    "four steps a frame": Shape(ranks=64, steps=120, collectives=100, steps_per_frame=4),
-}
-QUICK_SHAPES = {
-    "one step a frame": Shape(ranks=16, steps=20, collectives=100, steps_per_frame=1),
-}
-RETRY_S = 0.05
-MAX_RETRIES = 2400
+LOADS = {
+    "100 collectives": LoadShape(
+        ranks=256, collectives=100, steps=40, rate=0.0,
+        fault=Fault(rank=5, percent=30.0, first_step=15),
+    ),
+    "20 collectives": LoadShape(
+        ranks=512, collectives=20, steps=40, rate=0.0,
+        fault=Fault(rank=5, percent=30.0, first_step=15),
+    ),
+    "1 step/s": LoadShape(
+        ranks=256, collectives=20, steps=40, rate=1.0,
+        fault=Fault(rank=5, percent=30.0, first_step=15),
+    ),
+}  # fmt: skip
+QUICK_LOADS = {
+    "100 collectives": LoadShape(
+        ranks=64, collectives=100, steps=60, rate=0.0,
+        fault=Fault(rank=5, percent=30.0, first_step=20),
+    ),
+    "1 step/s": LoadShape(
+        ranks=64, collectives=20, steps=40, rate=2.0,
+        fault=Fault(rank=5, percent=30.0, first_step=10),
+    ),
+}  # fmt: skip
+QUERIED = LoadShape(ranks=1024, collectives=1, steps=1040, rate=100.0)
+QUICK_QUERIED = LoadShape(ranks=64, collectives=2, steps=240, rate=40.0)
+QUERIED_STEPS = 1000
+QUERIES = 5
+Say = Callable[[str], None]
 
 
-def measure(*, quick: bool) -> dict[str, object]:
-    """Return the figures of every shape."""
+def measure(*, quick: bool, say: Say = lambda text: None) -> dict[str, object]:
+    """Return the figures of every load and of the query."""
+    loads = {}
+    for name, shape in (QUICK_LOADS if quick else LOADS).items():
+        say(f"{name}: {shape.ranks} ranks x {shape.collectives} x {shape.steps} steps")
+        loads[name] = _load(shape)
+    shape = QUICK_QUERIED if quick else QUERIED
+    say(f"query: {shape.ranks} ranks, {shape.steps} steps")
+    queried = _load(shape, lambda client, pid: {"query": _query(client, pid, shape)})
     return {
-        name: _measure_shape(shape) for name, shape in (QUICK_SHAPES if quick else SHAPES).items()
+        "loads": loads,
+        "query": {"ranks": shape.ranks, **queried["query"]},
     }
 
 
-def _measure_shape(shape: Shape) -> dict[str, object]:
-    prepared = [(len(frames), b"".join(frames)) for frames in bodies(shape, "bench", seed=1)]
-    wire_bytes = sum(len(body) for _, body in prepared)
-    token = secrets.token_urlsafe(24)
-    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
-        collector = Collector(Path(directory), os.environ, token)
-        try:
-            _post(collector.url, token, [])
-            before_cpu_s, own_before_s = cpu_s(collector.pid), time.process_time()
-            started_s = time.perf_counter()
-            accepted, refusals = _post(collector.url, token, prepared)
-            wall_s = time.perf_counter() - started_s
-            generator_cpu_s = time.process_time() - own_before_s
-            _wait_until_analysed(collector.url, shape.steps)
-            caught_up_s = time.perf_counter() - started_s
-            collector_cpu_s = cpu_s(collector.pid) - before_cpu_s
-            memory = memory_kib(collector.pid)
-        finally:
-            collector.close()
-        stored_bytes = sum(file.stat().st_size for file in Path(directory).glob("*.db*"))
-    frames = sum(count for count, _ in prepared)
-    if accepted != frames:
-        raise TransportError(
-            f"{accepted} of {frames} frames were accepted; the figures mean nothing"
-        )
+def _load(shape: LoadShape, then: Then | None = None) -> Json:
+    found = run_load(shape, Troubles(), Target(), then=then)
+    wrong = faults_of(found)
+    if wrong:
+        raise TransportError(f"the figures mean nothing: {'; '.join(wrong)}")
+    return found
+
+
+def _query(client: Client, pid: int, shape: LoadShape) -> Json:
+    """Return how long the newest steps of all ranks take, from the question to the last byte."""
+    path = f"/v1/jobs/{shape.job}/steps?limit={QUERIED_STEPS}"
+    took_s, answer = [], b""
+    before_cpu_s = cpu_s(pid)
+    for _ in range(QUERIES):
+        began_s = time.perf_counter()
+        answer = b"".join(client.stream(path))
+        took_s.append(time.perf_counter() - began_s)
+    used_s = (cpu_s(pid) - before_cpu_s) / QUERIES
+    began_s = time.perf_counter()
+    one = b"".join(client.stream(f"{path}&ranks=5"))
+    one_rank_s = time.perf_counter() - began_s
     return {
-        "shape": {**asdict(shape), "records": shape.records, "frames": frames},
-        "wall_s": round(wall_s, 3),
-        "frames_per_s": round(frames / wall_s, 1),
-        "records_per_s": round(shape.records / wall_s),
-        "caught_up_s": round(caught_up_s, 3),
-        "records_per_s_analysed": round(shape.records / caught_up_s),
-        "records_per_collector_cpu_s": round(shape.records / max(collector_cpu_s, 1e-9)),
-        "collector_cpu_s": round(collector_cpu_s, 3),
-        "generator_cpu_s": round(generator_cpu_s, 3),
-        "asked_to_wait": refusals,
-        "collector_rss_mib": round(memory["rss"] / 1024, 1),
-        "wire_bytes_per_record": round(wire_bytes / shape.records, 2),
-        "stored_bytes_per_record": round(stored_bytes / shape.records, 2),
+        "steps": len(msgspec.json.decode(answer)["steps"]),
+        "seconds": round(median(took_s), 4),
+        "collector_cpu_s": round(used_s, 4),
+        "longest_s": round(max(took_s), 4),
+        "answer_mib": round(len(answer) / (1 << 20), 1),
+        "one_rank_s": round(one_rank_s, 4),
+        "one_rank_mib": round(len(one) / (1 << 20), 3),
     }
-
-
-def _post(url: str, token: str, prepared: Sequence[tuple[int, bytes]]) -> tuple[int, int]:
-    """Send every body over one connection.
-
-    Returns:
-        How many frames were accepted, and how often the collector asked to wait.
-    """
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": CONTENT_TYPE}
-    accepted = refusals = 0
-    try:
-        connection.connect()
-        for _, body in prepared:
-            for _ in range(MAX_RETRIES):
-                connection.request("POST", "/v1/frames", body=body, headers=headers)
-                answer = connection.getresponse()
-                said = answer.read()
-                if answer.status not in (429, 503):
-                    break
-                refusals += 1
-                time.sleep(RETRY_S)
-            if answer.status != 200:
-                raise TransportError(f"the collector answered {answer.status}: {said[:300]!r}")
-            accepted += json.loads(said)["accepted"]
-    finally:
-        connection.close()
-    return accepted, refusals
-
-
-def _wait_until_analysed(url: str, steps: int, timeout_s: float = 120.0) -> None:
-    """Wait until the job's steps are known: acknowledged data may still be on their way through."""
-    address = urlsplit(url).netloc
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        connection = http.client.HTTPConnection(address, timeout=60)
-        connection.request("GET", "/v1/jobs/bench")
-        answer = connection.getresponse()
-        said = answer.read()
-        connection.close()
-        # The last steps stay open until their ranks end or go on.
-        if answer.status == 200 and int(json.loads(said).get("steps") or 0) >= steps - 2:
-            return
-        time.sleep(0.05)
-    raise TransportError(f"the collector did not analyse {steps} steps within {timeout_s:.0f} s")

@@ -26,10 +26,12 @@ def rows_of(part: str, result: Mapping[str, Any]) -> tuple[Sequence[str], Rows]:
         return ("tool", "step time to bare", "95 % interval", "noise of its run"), _peers(result)
     if part == "detect":
         return COLUMNS, rows_of_detect(result)
+    if part == "ingest":
+        return ("what", "value", "limit"), _ingest(result)
+    if part == "restart":
+        return ("what", "value", "limit"), _restart(result)
     shapes = result["shapes"]
-    if part == "analysis":
-        return ("what", *shapes), _analysis(shapes.values())
-    return ("what", *shapes), _ingest(shapes.values())
+    return ("what", *shapes), _analysis(shapes.values())
 
 
 def _agent(result: Mapping[str, Any]) -> Rows:
@@ -102,20 +104,53 @@ def _peers(result: Mapping[str, Any]) -> Rows:
     return rows
 
 
-def _ingest(shapes: Iterable[Mapping[str, Any]]) -> Rows:
-    rows = [
-        ("frames/s, durable", "{frames_per_s:,.0f}"),
-        ("records/s, durable", "{records_per_s:,.0f}"),
-        ("records/s, analysed", "{records_per_s_analysed:,.0f}"),
-        ("records per CPU second of the collector", "{records_per_collector_cpu_s:,.0f}"),
-        ("CPU of the collector", "{collector_cpu_s:.2f} s"),
-        ("CPU of the generator", "{generator_cpu_s:.2f} s"),
-        ("bytes a record on the wire", "{wire_bytes_per_record:.1f}"),
-        ("bytes a record in the store", "{stored_bytes_per_record:.1f}"),
-        ("memory of the collector", "{collector_rss_mib:.0f} MiB"),
+def _ingest(result: Mapping[str, Any]) -> Rows:
+    rows: Rows = []
+    for name, one in result["loads"].items():
+        shape, lag, fault = one["shape"], one["lag_s"], one["fault"]
+        size = f"{shape['ranks']:,} ranks x {shape['collectives']} x {shape['steps']} steps"
+        collectives = shape["ranks"] * shape["collectives"] * shape["steps"]
+        per_two_s = 2 * collectives / max(one["collector_cpu_s"], 1e-9)
+        rows += [
+            (f"{name}: {size}", f"{one['records_per_s']:,} records/s", ""),
+            ("  collectives per two CPU seconds of the collector", f"{per_two_s:,.0f}",
+             ">= 1,000,000"),
+            ("  CPU of the collector a frame", f"{one['collector_cpu_us_per_frame']:.0f} us", ""),
+            ("  CPU of the generator", f"{one['generator_cpu_s']:.2f} s", "not counted"),
+            ("  request, p99", f"{one['request_s']['p99']:.2f} s", ""),
+            ("  bytes a collective on the wire", f"{one['wire_bytes_per_collective']:.1f}", ""),
+            ("  in the database", f"{one['stored_bytes_per_collective']:.1f}", "<= 10"),
+            ("  memory of the collector", f"{one['rss_mib'][-1][1]:.0f} MiB", "<= 4,096"),
+            ("  straggler named after", f"{fault['named_after_step'] or 'the end'}",
+             f"fault at {fault['first_step']}"),
+        ]  # fmt: skip
+        if lag:
+            rows.append(("  release to verdict, p99", f"{lag['p99']:.1f} s", "<= 5 s"))
+    query = result["query"]
+    return [
+        *rows,
+        (
+            f"last {query['steps']:,} steps of {query['ranks']:,} ranks",
+            f"{query['seconds'] * 1e3:.0f} ms",
+            "<= 300 ms",
+        ),
+        ("  CPU of the collector for it", f"{query['collector_cpu_s'] * 1e3:.0f} ms", ""),
+        ("  of one rank of them", f"{query['one_rank_s'] * 1e3:.0f} ms", ""),
     ]
-    figures = list(shapes)
-    return [(what, *(value.format_map(one) for one in figures)) for what, value in rows]
+
+
+def _restart(result: Mapping[str, Any]) -> Rows:
+    kill, stop = result["after_kill"], result["after_stop"]
+    stored = f"{result['stored_s'] / 3600:.0f} h of {result['ranks']} ranks"
+    whole_s = result["without_checkpoint_day_s"]
+    return [
+        (f"start after a kill with {stored}", f"{kill['ready_s']:.1f} s", "<= 10 s"),
+        ("  CPU of the collector until its first report", f"{kill['cpu_s']:.1f} s", ""),
+        ("  after an orderly stop", f"{stop['ready_s']:.1f} s", ""),
+        ("  without a checkpoint (extrapolated)", f"{whole_s:,} s", ""),
+        ("checkpoint", f"{result['checkpoint_kib']:,} KiB", ""),
+        ("database", f"{result['database_mib']:,} MiB", ""),
+    ]
 
 
 def _analysis(shapes: Iterable[Mapping[str, Any]]) -> Rows:

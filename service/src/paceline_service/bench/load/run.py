@@ -20,11 +20,13 @@ from paceline_service.bench.load.sender import Sender, Troubles
 from paceline_service.bench.load.shape import LoadShape
 from paceline_service.bench.load.store import stored_bytes
 from paceline_service.bench.load.watch import Watch, cpu_of
+from paceline_service.client import Client
 from paceline_service.demo.processes import Collector
 
 JUDGED_S = 120.0
 LEAD_S = 1.0
 Say = Callable[[str], None]
+Then = Callable[[Client, int], Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,16 @@ def run_load(
     troubles: Troubles,
     target: Target,
     say: Say = lambda text: None,
+    then: Then | None = None,
 ) -> Json:
     """Encode, send, wait for the verdict, and return the figures.
+
+    Args:
+        shape: the job.
+        troubles: what goes wrong on the way.
+        target: where to.
+        say: told how far it is.
+        then: asked for more figures before the collector is stopped, with a client and its pid.
 
     Raises:
         TransportError: there is no collector, or it gave up.
@@ -66,6 +76,8 @@ def run_load(
         before_bytes = stored_bytes(directory, target.database) if collector else 0
         found = _measure(bodies, troubles, url, token, pid)
         found["encoding_cpu_s"] = round(encode_s, 3)
+        if then is not None:
+            found.update(then(Client(url, token, timeout_s=60.0), pid))
         if collector is not None:
             collector.close()  # what waits is written, and the write-ahead log is folded in
             add_stored(found, stored_bytes(directory, target.database) - before_bytes)

@@ -13,7 +13,7 @@ from paceline_service.bench.load.shape import LoadShape
 from paceline_service.bench.machine import cpu_s, memory_kib
 from paceline_service.client import Client
 
-POLL_S = 0.2
+POLL_S = 0.25
 MEMORY_S = 2.0
 REQUEST_S = 30.0
 
