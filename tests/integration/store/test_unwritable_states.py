@@ -50,3 +50,33 @@ async def test_an_attempt_whose_numbers_fit_no_column_leaves_the_others_alone(
         query = select(StepSummary.attempt_id, func.count()).group_by(StepSummary.attempt_id)
         stored = dict((await connection.execute(query)).all())
     assert stored == {first.id: len(good.steps)}
+
+
+async def test_steps_that_an_analysis_tells_again_before_they_are_written_are_written_once(
+    empty: Database,
+) -> None:
+    await migrate(empty)
+    told = an_update()
+    attempt = told.snapshot.attempt
+    async with empty.write() as connection:
+        await connection.execute(insert(Job).values(id=1, name="j", first_seen_wall_ns=1))
+        await connection.execute(
+            insert(JobAttempt).values(
+                id=attempt.id, job_id=1, ordinal=1, run_id="r", launch_attempt=0, world_size=4,
+                first_seen_wall_ns=START_NS, last_seen_wall_ns=START_NS, last_frame_id=1,
+            )
+        )  # fmt: skip
+
+    async def on_snapshot(*_: object) -> None:
+        pass
+
+    persister = Persister(empty, on_snapshot)
+    again = tuple(replace(step, duration_ns=step.duration_ns + 1) for step in told.steps[:7])
+    persister.put(told)
+    persister.put(replace(told, steps=again))
+    await persister.flush()
+    assert not persister.failures
+    async with empty.read() as connection:
+        query = select(StepSummary.step, StepSummary.duration_ns).order_by(StepSummary.step)
+        stored = [tuple(row) for row in (await connection.execute(query)).all()]
+    assert stored == [(one.step, one.duration_ns) for one in (*again, *told.steps[7:])]

@@ -243,5 +243,12 @@ class Persister:
 
 
 def _rows(steps: dict[int, list[Step]]) -> dict[int, list[dict[str, Any]]]:
-    """Return the rows of the steps of every attempt; packing them takes too long for the loop."""
-    return {number: repository.step_rows(number, of_one) for number, of_one in steps.items()}
+    """Return the rows of the steps of every attempt; packing them takes too long for the loop.
+
+    An analysis that began anew tells its steps again: each is written once, as it was told last.
+    """
+    newest = {number: {one.step: one for one in of_one} for number, of_one in steps.items()}
+    return {
+        number: repository.step_rows(number, [of_one[step] for step in sorted(of_one)])
+        for number, of_one in newest.items()
+    }
