@@ -4,7 +4,8 @@ import random
 
 from paceline.ring.layout import Record
 from paceline.ring.rows import Rows, pack_record
-from paceline.sidecar.pack import RESOLUTION_NS, in_resolution
+from paceline.sidecar.pack import in_resolution
+from paceline.wire.columns import RESOLUTION_NS
 
 
 def record(start_ns: int, end_ns: int, join_ns: int = 0, issue_ns: int = 0) -> Record:

@@ -14,9 +14,6 @@ from paceline.wire.frames import MAX_GROUPS_PER_FRAME, Frame, GroupDef, Pending,
 from paceline.wire.planes import encode_raw
 
 _LARGEST = (1 << 63) - 1
-RESOLUTION_NS = 256
-"""Times go out in multiples of it: the lowest byte of a time is noise that no compression takes
-away, a quarter of all that a record takes. What stamps a time takes longer."""
 _TIMES = 4
 """A record begins with so many words of 8 bytes that are times (docs/ring.md)."""
 
@@ -72,7 +69,10 @@ def pack(chunk: Chunk, frame_seq: int, *, with_info: bool) -> tuple[bytes, int]:
 
 
 def in_resolution(raw: bytes) -> bytearray:
-    """Return records with their times rounded down; what was equal or in order stays so."""
+    """Return records with their times rounded down to ``RESOLUTION_NS``, the lowest byte to 0.
+
+    What was equal or in order stays so.
+    """
     out = bytearray(raw)
     zeros = bytes(len(raw) // at.RECORD_BYTES)
     for word in range(_TIMES):

@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from paceline.errors import InputError
-from paceline.wire.codec import encode_frame
+from paceline.wire.codec import ROW_FIELDS, encode_frame
+from paceline.wire.columns import RESOLUTION_NS
 from paceline.wire.frames import Frame
 from paceline_service.analysis.records import Int64Array
 from paceline_service.bench.load.encode import columns_of_ranks
 from paceline_service.bench.load.job import MadeUpJob
 from paceline_service.bench.load.shape import FLUSH_S, RANKS_PER_NODE, LoadShape
 
+_TIMES = ("start_ns", "end_ns", "join_ns", "issue_ns")
 SPARE_RATIO = 0.1
 """Of the disk; a load that would take more is refused."""
 
@@ -83,6 +85,8 @@ class Bodies:
         shape = self.shape
         steps = shape.steps_of(block)
         table = np.concatenate([self._job.step(step) for step in steps], axis=1)
+        times = [ROW_FIELDS.index(name) for name in _TIMES]
+        table[:, :, times] -= table[:, :, times] % RESOLUTION_NS
         sizes = []
         size = 0
         for rank, columns in enumerate(columns_of_ranks(table)):
