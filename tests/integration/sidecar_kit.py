@@ -32,7 +32,8 @@ from paceline.vocabulary import Op, Phase, RecordKind
 directory, rank, world, total, per_s, end = sys.argv[1:7]
 rank, world, total, per_s = int(rank), int(world), int(total), float(per_s)
 identity = new_identity(
-    job=os.environ.get("JOB", "job-a"), run_id="run-1", attempt=0, rank=rank, local_rank=rank, world_size=world,
+    job=os.environ.get("JOB", "job-a"), run_id="run-1", attempt=0, rank=rank, local_rank=rank,
+    world_size=world,
     node="node-a", boot_id=boot_id(), time_namespace=time_namespace(), producer="test")
 capacity = int(os.environ.get("CAPACITY", "16384"))
 ring = RingWriter(Path(directory), identity, capacity)
