@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ PARTS = ("agent", "peers", "ingest", "restart", "analysis", "detect")
 
 def main(argv: Sequence[str]) -> int:
     """Run the parts that were asked for; returns 0 when all were measured."""
+    # What was started is stopped when this is told to end.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if argv and argv[0] == "ingest" and any(word.startswith("--ranks") for word in argv):
         return load(argv[1:])
     options = _parser().parse_args(argv)
