@@ -20,6 +20,8 @@ MAX_STEP = 1 << 40
 
 COPIED_SHARE = 8
 """A smaller part than this of a table is copied out of it, and does not keep all of it alive."""
+SORTED_ROWS = 1 << 14
+"""Rows that are sorted in together: few enough for a core's cache."""
 _RADIX = 1 << 16
 """Sorting keys below it takes linear time."""
 
@@ -166,10 +168,20 @@ class StepPool:
 
     def _sort_in(self) -> None:
         """Cut what has arrived into the rows of one step each."""
-        if not self._arrived:
-            return
         parts, self._arrived = self._arrived, []
-        table = stack(parts) if len(parts) > 1 else parts[0]
+        together: list[Table] = []
+        rows = 0
+        for part in parts:
+            together.append(part)
+            rows += len(part)
+            if rows >= SORTED_ROWS:
+                self._cut(stack(together) if len(together) > 1 else part)
+                together, rows = [], 0
+        if together:
+            self._cut(stack(together) if len(together) > 1 else together[0])
+
+    def _cut(self, table: Table) -> None:
+        """Hold the rows of a table step by step."""
         if (table.step[1:] < table.step[:-1]).any():
             table = table.take(_order(table.step))
         step = table.step
