@@ -23,7 +23,7 @@ ROWS_PER_S = 500
 MAX_BLOCKS = 16
 """Blocks of a rank and step: joins of one sixteenth of a step are drawn together."""
 _PARTS = 3
-COMPUTE, WAIT, COMMUNICATION = "compute", "wait", "communication"
+_KINDS = ("compute", "wait", "communication")
 
 LaneRow = tuple[int, int, int, int, str]
 LANE_COLUMNS = ("start_wall_ns", "rank", "end_wall_ns", "step", "kind")
@@ -71,39 +71,58 @@ class Lanes:
         if blocks < 1:
             self.left_out += 1
             return []
-        rows: list[LaneRow] = []
-        for rank in ranks:
-            start_wall_ns = to_wall(rank, int(row.start_ns[rank]))
-            if start_wall_ns >= 0:
-                rows += _of_rank(row, detail, rank, start_wall_ns, blocks)
+        starts = {rank: to_wall(rank, int(row.start_ns[rank])) for rank in ranks}
+        shown = np.array([rank for rank in ranks if starts[rank] >= 0], dtype=np.int64)
+        rows = _drawn(row, detail, shown, [starts[rank] for rank in shown.tolist()], blocks)
         self._allowance -= len(rows)
         return rows
 
 
-def _of_rank(
-    row: StepRow, detail: StepDetail, rank: int, start_wall_ns: int, blocks: int
+def _drawn(
+    row: StepRow, detail: StepDetail, ranks: Int64Array, start_wall_ns: list[int], blocks: int
 ) -> list[LaneRow]:
-    first, last = np.searchsorted(detail.rank, (rank, rank + 1))
-    wait_ns, comm_ns = detail.wait_ns[first:last], detail.comm_ns[first:last]
-    position_ns = detail.position_ns[first:last]
-    length_ns = int(row.self_ns[rank] + row.wait_ns[rank] + row.comm_ns[rank])
-    block = position_ns * blocks // max(length_ns, 1)
-    begins = np.flatnonzero(np.append(True, block[1:] != block[:-1])[: len(block)])
-    rows: list[LaneRow] = []
-    at_ns = 0
-
-    def add(until_ns: int, kind: str) -> None:
-        nonlocal at_ns
-        if until_ns > at_ns:
-            start_ns, end_ns = start_wall_ns + at_ns, start_wall_ns + until_ns
-            rows.append((start_ns, rank, end_ns, row.step, kind))
-            at_ns = until_ns
-
-    for begin, end in zip(begins, np.append(begins[1:], len(block)), strict=False):
-        waited_ns, moved_ns = int(wait_ns[begin:end].sum()), int(comm_ns[begin:end].sum())
-        resumed_ns = int(position_ns[end - 1] + wait_ns[end - 1] + comm_ns[end - 1])
-        add(resumed_ns - waited_ns - moved_ns, COMPUTE)
-        add(resumed_ns - moved_ns, WAIT)
-        add(resumed_ns, COMMUNICATION)
-    add(length_ns, COMPUTE)
-    return rows
+    """Return the lanes of ``ranks`` (n,), ascending, whose steps begin at ``start_wall_ns``."""
+    if not len(ranks):
+        return []
+    place = np.full(len(row.self_ns), -1, dtype=np.int64)
+    place[ranks] = np.arange(len(ranks))
+    joins = np.flatnonzero(place[detail.rank] >= 0)
+    of = place[detail.rank[joins]]
+    wait_ns, comm_ns = detail.wait_ns[joins], detail.comm_ns[joins]
+    position_ns = detail.position_ns[joins]
+    length_ns = row.self_ns[ranks] + row.wait_ns[ranks] + row.comm_ns[ranks]
+    block = position_ns * blocks // np.maximum(length_ns, 1)[of]
+    begins = np.flatnonzero(
+        np.append(True, (block[1:] != block[:-1]) | (of[1:] != of[:-1]))[: len(block)]
+    )
+    waited_ns, moved_ns, resumed_ns = begins, begins, begins
+    if len(begins):
+        waited_ns, moved_ns = np.add.reduceat(wait_ns, begins), np.add.reduceat(comm_ns, begins)
+        lasts = np.append(begins[1:], len(block)) - 1
+        resumed_ns = position_ns[lasts] + wait_ns[lasts] + comm_ns[lasts]
+    # Each rank: from 0 through its blocks to its end; sorting by rank keeps that order.
+    ends = np.concatenate([
+        np.zeros(len(ranks), dtype=np.int64),
+        np.stack([resumed_ns - waited_ns - moved_ns, resumed_ns - moved_ns, resumed_ns], 1).ravel(),
+        length_ns,
+    ])  # fmt: skip
+    whose = np.concatenate([
+        np.arange(len(ranks)), np.repeat(of[begins], _PARTS), np.arange(len(ranks))
+    ])  # fmt: skip
+    kind = np.concatenate([
+        np.full(len(ranks), -1), np.tile(np.arange(_PARTS), len(begins)), np.zeros(len(ranks))
+    ]).astype(np.int64)  # fmt: skip
+    order = np.argsort(whose, kind="stable")
+    ends, whose, kind = np.maximum(ends[order], 0), whose[order], kind[order]
+    apart = int(ends.max()) + 1
+    reached = np.maximum.accumulate(ends + whose * apart) - whose * apart
+    longer = np.flatnonzero((kind >= 0) & (reached > np.append(0, reached[:-1])))
+    begin_ns, end_ns, whose = reached[longer - 1], reached[longer], whose[longer]
+    wall_ns = np.array(start_wall_ns, dtype=np.int64)[whose]
+    return [
+        (start, rank, end, row.step, _KINDS[which])
+        for start, rank, end, which in zip(
+            (wall_ns + begin_ns).tolist(), ranks[whose].tolist(), (wall_ns + end_ns).tolist(),
+            kind[longer].tolist(), strict=True,
+        )
+    ]  # fmt: skip
