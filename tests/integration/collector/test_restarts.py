@@ -219,7 +219,7 @@ def test_a_port_that_is_taken_is_told_with_the_remedy(collector: CollectorProces
 def test_raw_frames_stay_under_their_cap_and_what_went_is_counted(
     tmp_path: Path, slow_backward: Simulated
 ) -> None:
-    cap_bytes = 40_000
+    cap_bytes = 30_000
     process = CollectorProcess(
         tmp_path / "state", PACELINE_SERVE_RAW_RETENTION_BYTES=str(cap_bytes)
     ).start()

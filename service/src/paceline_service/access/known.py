@@ -1,8 +1,8 @@
 """The usable tokens in memory, as fresh as the database is asked.
 
-All of them are kept, so that an unknown token costs a look into a dictionary and no query. What
-this process changes holds at once; what another one changed (a command, another gateway) holds
-after ``FRESH_S``.
+All of them are kept, so that guessing costs looks into a dictionary and few queries. What this
+process changes holds at once; what another one changed (a command, another gateway) holds after
+``FRESH_S``, and a new token when it is first used.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from paceline_service.errors import StoreUnavailableError
 
 FRESH_S = 2.0
 """A token that another process revoked is refused after this long at the latest."""
+UNKNOWN_FRESH_S = 0.1
+"""Before a token is called unknown the database is asked, but so often at most: somebody may just
+have made it with a command, and guessing must cost nothing."""
 STALE_S = 3600.0
 """Without its database a collector goes by what it knew for this long, then says 503."""
 DATABASE_S = 5.0
@@ -53,17 +56,27 @@ class KnownTokens:
         Raises:
             StoreUnavailableError: the database has been away for too long to know.
         """
-        if time.monotonic() - self._asked_mono_s >= FRESH_S and not self._others_ask:
-            await self._ask()
-        # Found by half of the hash, compared by all of it in constant time.
-        stored, grant = self._grants.get(sha256[:_FOUND_BY_CHARS], ("", None))
-        if grant is None or not hmac.compare_digest(sha256, stored):
+        await self._freshen(FRESH_S)
+        grant = self._grant(sha256)
+        if grant is None:
+            await self._freshen(UNKNOWN_FRESH_S)
+            grant = self._grant(sha256)
+        if grant is None:
             return None
         now_wall_ns = time.time_ns()
         if grant.expires_wall_ns is not None and grant.expires_wall_ns <= now_wall_ns:
             return None
         self._used[grant.token_id] = now_wall_ns
         return grant
+
+    def _grant(self, sha256: str) -> Grant | None:
+        # Found by half of the hash, compared by all of it in constant time.
+        stored, grant = self._grants.get(sha256[:_FOUND_BY_CHARS], ("", None))
+        return grant if hmac.compare_digest(sha256, stored) else None
+
+    async def _freshen(self, fresh_s: float) -> None:
+        if time.monotonic() - self._asked_mono_s >= fresh_s and not self._others_ask:
+            await self._ask(fresh_s)
 
     @property
     def _others_ask(self) -> bool:
@@ -77,10 +90,10 @@ class KnownTokens:
         if used:
             await self._repository.note_used(used)
 
-    async def _ask(self) -> None:
+    async def _ask(self, fresh_s: float) -> None:
         async with self._asking:
             now_s = time.monotonic()
-            if now_s - self._asked_mono_s < FRESH_S:
+            if now_s - self._asked_mono_s < fresh_s:
                 return  # somebody else did, while this one waited
             changes = self._changes
             try:
