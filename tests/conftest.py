@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,14 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("PACELINE_") or name in LAUNCHER_VARIABLES:
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _log_of_this_test() -> Iterator[None]:
+    """Leave no log behind that writes to the captured output of a test that is over."""
+    yield
+    if "structlog" in sys.modules:
+        sys.modules["structlog"].reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -188,6 +188,11 @@ def test_a_collector_that_is_killed_tells_the_same_step_and_a_new_attempt_gets_i
     wait_until(lambda: shown(collector)["attempt"] == 2, PATIENCE_S)
     second = agreed(collector, attempt=2)
     followed(collector, "0-1")
+
+    def went_on() -> bool:
+        return max(step for step, whole in kept_steps(collector, 2)[0].items() if whole) > second
+
+    wait_until(went_on, PATIENCE_S)
     job.finish()
     wait_until(lambda: collector.client().get_json("/v1/jobs/long")["state"] == "ended", 30)
     for attempt, since in ((1, step), (2, second)):

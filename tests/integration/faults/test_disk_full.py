@@ -24,8 +24,8 @@ from tests.simulator.job import Scenario, simulate
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A disk of 24 MB."""
-    made = SmallDisk(tmp_path / "disk", 24 << 20)
+    """A disk of 160 MB: with less than 64 MB free a collector is not ready."""
+    made = SmallDisk(tmp_path / "disk", 160 << 20)
     yield made
     made.close()
 
