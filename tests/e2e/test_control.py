@@ -17,7 +17,7 @@ from paceline.vocabulary import Flag
 from tests.integration.collector.kit import TOKEN, CollectorProcess, wait_until
 
 JOBS = Path(__file__).parent / "jobs"
-PATIENCE_S = 60
+PATIENCE_S = 90
 """A change takes some 15 s: heartbeats, the margin, and the heartbeat that tells."""
 
 pytestmark = pytest.mark.timeout(300)

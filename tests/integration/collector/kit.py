@@ -91,7 +91,7 @@ class CollectorProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(15)
+            return self.process.wait(40)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise

@@ -123,7 +123,7 @@ _TIMES = ("start_ts", "duration")
 def _usable(numbers: dict[str, FloatArray]) -> BoolArray:
     keep = np.ones(len(numbers["rank"]), dtype=np.bool_)
     for values in numbers.values():
-        keep &= np.isfinite(values)
+        keep &= np.isfinite(values) & (np.abs(values) <= MAX_STEP)
     with np.errstate(invalid="ignore"):
         for name in _TIMES:
             keep &= (numbers[name] >= 0) & (numbers[name] <= MAX_SECONDS)
