@@ -21,9 +21,10 @@ setup: ## Install everything into .venv (seconds when nothing changed)
 demo: setup ## Train a small model on 4 ranks, slow one down, watch it being named (FAULT=, RANK=)
 	@$(if $(RANK),DEMO_SLOW_RANK="$(RANK)") $(if $(FAULT),FAULT="$(FAULT)") .venv/bin/paceline demo
 
-# tests/conftest.py puts the timing-sensitive tests last and on one process.
+# What measures whole jobs runs alone: side by side on two cores they slow each other down.
 test: setup ## Run all tests but gpu, bench and slow
-	@$(PY) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PY) -m pytest -n 2 --dist loadfile --ignore=tests/e2e $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/e2e
 
 test-slow: setup ## Run the tests that are too long for `make test`
 	@$(PY) -m pytest -m slow
