@@ -212,14 +212,16 @@ def _of_costly_nodes(
 ) -> list[int]:
     """Return the ranks that cost too little each, but enough with the others of their node.
 
-    Half of the node's ranks must be slow, for a node at fault slows all that run on it.
+    Half of the node's ranks must be slow, and none of them more than all others together: a node at
+    fault slows all that run on it, one rank at fault only makes its neighbours look a little slow.
     """
     slow = {finding.ranks[0] for finding in findings} | set(petty)
     out = []
     for ranks in _ranks_of_node(nodes).values():
         mine = [rank for rank in ranks if rank in slow]
         share = sum(felt[rank] for rank in mine)
-        if 2 <= len(mine) >= len(ranks) / 2 and share >= options.material_ratio:
+        even = 2 * max((felt[rank] for rank in mine), default=0.0) <= share
+        if even and 2 <= len(mine) >= len(ranks) / 2 and share >= options.material_ratio:
             out += [rank for rank in mine if rank in petty]
     return out
 
