@@ -212,7 +212,7 @@ def _of_costly_nodes(
 ) -> list[int]:
     """Return the ranks that cost too little each, but enough with the others of their node.
 
-    Half of the node's ranks must be slow, and none of them more than all others together: a node at
+    Half of the node's ranks must be slow, and none of them hold most of the cost: a node at
     fault slows all that run on it, one rank at fault only makes its neighbours look a little slow.
     """
     slow = {finding.ranks[0] for finding in findings} | set(petty)
@@ -220,7 +220,7 @@ def _of_costly_nodes(
     for ranks in _ranks_of_node(nodes).values():
         mine = [rank for rank in ranks if rank in slow]
         share = sum(felt[rank] for rank in mine)
-        even = 2 * max((felt[rank] for rank in mine), default=0.0) <= share
+        even = 4 * max((felt[rank] for rank in mine), default=0.0) <= 3 * share
         if even and 2 <= len(mine) >= len(ranks) / 2 and share >= options.material_ratio:
             out += [rank for rank in mine if rank in petty]
     return out
