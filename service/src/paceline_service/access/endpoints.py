@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import JSONResponse, Response
 
 from paceline_service.access import audit, service
@@ -22,7 +18,6 @@ from paceline_service.errors import (
     CHANGE_PROBLEMS,
     READ_PROBLEMS,
     PermissionDeniedError,
-    StoreUnavailableError,
     UnknownTokenError,
 )
 from paceline_service.store.database import Database
@@ -63,7 +58,7 @@ def tokens_router(database: Database, guard: Guard) -> APIRouter:
         by = await guard.require(request, "admin")
         grant = service.make_grant(**wanted.model_dump())
         _check_within(by, grant.job_prefix)
-        async with _change(database) as connection:
+        async with database.change() as connection:
             token, row = await service.create_token(connection, grant, audit.actor_of(request, by))
         guard.tokens.refresh()
         return JSONResponse({**service.token_json(row), "token": token}, 201, headers=_NO_STORE)
@@ -72,7 +67,7 @@ def tokens_router(database: Database, guard: Guard) -> APIRouter:
     async def revoke_token(request: Request, token_id: _ID) -> Response:
         """Revoke a token, for ever; scope `admin`. The answer shows it as it was before."""
         by = await guard.require(request, "admin")
-        async with _change(database) as connection:
+        async with database.change() as connection:
             row = await service.revoke(connection, token_id, audit.actor_of(request, by))
             if row is None or not by.covers_prefix(row.job_prefix):
                 raise UnknownTokenError(
@@ -108,17 +103,6 @@ def audit_router(database: Database, guard: Guard) -> APIRouter:
         return JSONResponse({"entries": shown, "next_before": more}, headers=_NO_STORE)
 
     return router
-
-
-@asynccontextmanager
-async def _change(database: Database) -> AsyncIterator[AsyncConnection]:
-    try:
-        async with database.write() as connection:
-            yield connection
-    except (SQLAlchemyError, OSError) as error:
-        raise StoreUnavailableError(
-            "the database does not take the change; nothing was changed"
-        ) from error
 
 
 def _check_within(grant: Grant, prefix: str) -> None:

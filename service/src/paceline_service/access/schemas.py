@@ -12,7 +12,7 @@ _SCOPE = Literal["ingest", "read", "admin"]
 class NewToken(BaseModel):
     """A token that is to be made."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     scopes: list[_SCOPE] = Field(min_length=1, max_length=3)
     name: str = Field("", max_length=128, description="For lists and the audit log.")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import Response
 
@@ -22,7 +19,6 @@ from paceline_service.errors import (
     READ_PROBLEMS,
     ConflictError,
     PermissionDeniedError,
-    StoreUnavailableError,
     UnknownIncidentError,
 )
 from paceline_service.incidents import repository, silences
@@ -69,7 +65,7 @@ def changes_router(database: Database, guard: Guard, book: SilenceBook) -> APIRo
         """Say that somebody knows of an incident; scope `admin`. The newest one counts."""
         grant = await guard.require(request, "admin")
         by = said.who or grant.name
-        async with _change(database) as connection:
+        async with database.change() as connection:
             row = await find_covered(connection, incident_id, grant)
             values = {"at_wall_ns": time.time_ns(), "by": by, "note": said.note}
             await repository.acknowledge(connection, {"incident_id": incident_id, **values})
@@ -81,7 +77,7 @@ def changes_router(database: Database, guard: Guard, book: SilenceBook) -> APIRo
     async def take_back(request: Request, incident_id: IncidentId) -> Response:
         """Take an acknowledgement back; scope `admin`. It stays in the history."""
         grant = await guard.require(request, "admin")
-        async with _change(database) as connection:
+        async with database.change() as connection:
             row = await find_covered(connection, incident_id, grant)
             taken = await repository.withdraw_acknowledgements(
                 connection, incident_id, grant.name, time.time_ns()
@@ -97,7 +93,7 @@ def changes_router(database: Database, guard: Guard, book: SilenceBook) -> APIRo
     ) -> Response:
         """Silence what an incident is about: its job, kind and ranks; scope `admin`."""
         grant = await guard.require(request, "admin")
-        async with _change(database) as connection:
+        async with database.change() as connection:
             row = await find_covered(connection, incident_id, grant)
             values = {"job": row["job"], "kind": row["kind"], "ranks": row["ranks"],
                       "incident_id": incident_id}  # fmt: skip
@@ -110,7 +106,7 @@ def changes_router(database: Database, guard: Guard, book: SilenceBook) -> APIRo
         """End the silences that were made for an incident; scope `admin`."""
         grant = await guard.require(request, "admin")
         now_ns = time.time_ns()
-        async with _change(database) as connection:
+        async with database.change() as connection:
             await find_covered(connection, incident_id, grant)
             active = await silences.active_silences(connection, now_ns)
             mine = [one for one in active if one.incident_id == incident_id]
@@ -179,7 +175,7 @@ def silences_router(database: Database, guard: Guard, book: SilenceBook) -> APIR
             raise PermissionDeniedError(
                 f"token {grant.name!r} is for jobs of {grant.job_prefix!r}: name one of them in job"
             )
-        async with _change(database) as connection:
+        async with database.change() as connection:
             made = await _add(connection, request, grant, wanted, values)
         await book.refresh(at_once=True)
         return plain(made.to_dict(time.time_ns()), 201)
@@ -188,7 +184,7 @@ def silences_router(database: Database, guard: Guard, book: SilenceBook) -> APIR
     async def end_silence(request: Request, silence_id: SilenceId) -> Response:
         """End a silence now; scope `admin`. It stays in the list."""
         grant = await guard.require(request, "admin")
-        async with _change(database) as connection:
+        async with database.change() as connection:
             silence = await silences.find_silence(connection, silence_id)
             if silence is None or not _may_know(grant, silence):
                 raise UnknownIncidentError(
@@ -242,17 +238,6 @@ async def _end(
     ended = await silences.find_silence(connection, silence.id)
     assert ended is not None
     return ended
-
-
-@asynccontextmanager
-async def _change(database: Database) -> AsyncIterator[AsyncConnection]:
-    try:
-        async with database.write() as connection:
-            yield connection
-    except (SQLAlchemyError, OSError) as error:
-        raise StoreUnavailableError(
-            "the database does not take the change; nothing was changed"
-        ) from error
 
 
 def _may_know(grant: Grant, silence: Silence) -> bool:

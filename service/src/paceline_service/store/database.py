@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from paceline_service.errors import DatabaseInUseError
+from paceline_service.errors import DatabaseInUseError, StoreUnavailableError
 from paceline_service.store.advisory import AdvisoryLock
 from paceline_service.store.models import Base
 
@@ -117,6 +117,21 @@ class Database:
                 await self._advisory.take_again()
             async with self._connect() as connection, connection.begin():
                 yield connection
+
+    @asynccontextmanager
+    async def change(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that somebody waits for.
+
+        Raises:
+            StoreUnavailableError: the database did not take it.
+        """
+        try:
+            async with self.write() as connection:
+                yield connection
+        except (SQLAlchemyError, OSError) as error:
+            raise StoreUnavailableError(
+                "the database does not take the change; nothing was changed"
+            ) from error
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
