@@ -38,6 +38,7 @@ from paceline_service.store.database import Database
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 from paceline_service.store.housekeeping import Housekeeping
 from paceline_service.store.migrate import migrate
+from paceline_service.store.reader import let_read
 
 if TYPE_CHECKING:
     from paceline_service.bus.parts import BusParts
@@ -190,6 +191,8 @@ class Collector:
             return
         await self.database.claim(shared=self.bus is not None)
         await migrate(self.database)
+        if self.settings.database_reader:
+            await let_read(self.database, self.settings.database_reader)
         self.token_file = await self.access.start()
         await self.control.start()
         if self.analyses:

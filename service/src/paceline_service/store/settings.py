@@ -11,6 +11,9 @@ _MIB = 1 << 20
 class StoreSettings(BaseSettings):
     """Part of ``CollectorSettings``; the oldest goes first, and is counted."""
 
+    database_reader: str = Field(
+        "", max_length=63, description="Role of PostgreSQL that may read what dashboards show."
+    )
     raw_retention_bytes: int = Field(
         2048 * _MIB, ge=0, description="Raw frames kept in the database; the oldest go first."
     )
