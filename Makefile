@@ -1,7 +1,7 @@
 # Everything goes into .venv; `make test` and `make demo` need python3, make and a C compiler.
 # PYTHON=python3.12 make setup   chooses another Python (3.10 to 3.13).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check fuzz check bench clean format dashboards constraints
+.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check fuzz check bench clean format dashboards metrics-doc constraints
 
 PY := .venv/bin/python
 # RANK chooses the demo's slow rank; under torchrun the same name means something else.
@@ -68,6 +68,9 @@ bench: setup ## Measure overhead, memory and throughput; writes bench/results
 format: setup ## Put the code into its one format
 	$(PY) -m ruff format $(SOURCES)
 	$(PY) -m ruff check --fix $(SOURCES)
+
+metrics-doc: setup ## Write the tables of docs/metrics.md from the catalogue
+	@$(PY) -m tools.metrics_doc
 
 dashboards: setup ## Build the committed dashboards
 	$(PY) -m paceline_dashboards.build build dashboards/dist

@@ -8,6 +8,7 @@ import pytest
 from paceline import metrics
 from paceline_service.errors import ServiceError
 from paceline_service.settings import CollectorSettings
+from tools import metrics_doc
 
 
 def page(repository: Path, name: str) -> str:
@@ -46,3 +47,15 @@ def test_metric_names_have_a_base_unit_and_counters_end_in_total(metric: metrics
     assert metric.name.endswith("_total") == (metric.kind == "counter")
     assert not metric.unit or metric.unit in metric.name
     assert not set(re.split("_", metric.name)) & {"ms", "us", "ns", "percent", "milliseconds"}
+
+
+def test_the_committed_tables_of_metrics_are_what_the_catalogue_gives(repository: Path) -> None:
+    assert metrics_doc.page(page(repository, "metrics.md")) == page(repository, "metrics.md"), (
+        "run `make metrics-doc` and commit"
+    )
+
+
+def test_a_page_of_metrics_without_its_marks_is_refused(repository: Path) -> None:
+    broken = page(repository, "metrics.md").replace(metrics_doc.END, "")
+    with pytest.raises(ValueError, match="put it back"):
+        metrics_doc.page(broken)
