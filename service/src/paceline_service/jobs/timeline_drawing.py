@@ -109,14 +109,14 @@ def _draw_collectives(
     longest: dict[int, tuple[int, int]] = {}
     table = (
         index, instance, rows.rank, rows.code, rows.group, rows.seq, rows.payload_bytes, rows.peer,
-        rows.flags, rows.end_ns, waits.wait_ns, waits.last_rank[instance],
+        rows.flags, rows.end_ns, waits.wait_ns, waits.exposed_ns, waits.last_rank[instance],
         clocks.place(rows.rank, rows.start_ns), clocks.place(rows.rank, rows.end_ns),
         clocks.place(rows.rank, waits.exposed_start_ns),
     )  # fmt: skip
     columns = [index.tolist(), *(column[index].tolist() for column in table[1:])]
     for (
-        row, at, rank, code, group, seq, size, peer, flags, released_ns, wait_ns, last_rank,
-        start_ns, end_ns, stopped_ns,
+        row, at, rank, code, group, seq, size, peer, flags, released_ns, wait_ns, exposed_ns,
+        last_rank, start_ns, end_ns, stopped_ns,
     ) in zip(*columns, strict=True):  # fmt: skip
         args: Json = {
             "step": one.step,
@@ -137,6 +137,8 @@ def _draw_collectives(
             continue
         if flags & _FAILED:
             args["failed"] = True
+        # What the rank stood still for after the last arrival; it ends where the slice ends.
+        args["exposed_comm_ns"] = max(exposed_ns - wait_ns, 0)
         counts["collectives"] += 1
         slices[row] = Slice(start_ns=start_ns, end_ns=max(end_ns, start_ns), rank=rank,
                             kind=COLLECTIVE, name=name, args=args)  # fmt: skip
