@@ -14,6 +14,7 @@ from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from paceline_service.access.settings import AccessSettings
+from paceline_service.access.tokens import Scope
 from paceline_service.scale_settings import BusSettings
 from paceline_service.store.settings import StoreSettings
 
@@ -105,6 +106,15 @@ class CollectorSettings(AccessSettings, BusSettings, StoreSettings):
     )
     log_format: Literal["text", "json"] = Field("text", description="Form of the log's lines.")
     log_level: str = Field("info", description="debug, info, warning or error.")
+
+    @property
+    def given_tokens(self) -> dict[Scope, str]:
+        """The tokens that were given here, by their scope."""
+        named: dict[Scope, SecretStr | None] = {
+            "admin": self.token, "ingest": self.ingest_token, "read": self.read_token,
+        }  # fmt: skip
+        found = {scope: one.get_secret_value() for scope, one in named.items() if one is not None}
+        return {scope: token for scope, token in found.items() if token}
 
     @property
     def loopback(self) -> bool:

@@ -20,13 +20,19 @@ from tests.integration.collector.kit import (
 )
 
 pytestmark = pytest.mark.integration
+GIVEN_INGEST, GIVEN_READ = "given-to-sidecars", "given-to-prometheus"
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CollectorProcess]:
     """Beyond loopback: reads need a token too."""
     directory = tmp_path_factory.mktemp("secured") / "state"
-    process = CollectorProcess(directory, PACELINE_SERVE_HOST="0.0.0.0").start()
+    process = CollectorProcess(
+        directory,
+        PACELINE_SERVE_HOST="0.0.0.0",
+        PACELINE_SERVE_INGEST_TOKEN=GIVEN_INGEST,
+        PACELINE_SERVE_READ_TOKEN=GIVEN_READ,
+    ).start()
     process.url = process.url.replace("0.0.0.0", "127.0.0.1")
     yield process
     assert process.stop() == 0
@@ -68,6 +74,34 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(secured: CollectorP
     assert status(reader) == 401, "the very next request is refused"
     again = secured.client().delete_json(f"/v1/tokens/{answer['id']}")
     assert again["state"] == "revoked"
+
+
+def test_tokens_of_the_settings_have_one_scope_each(secured: CollectorProcess) -> None:
+    sidecar, prometheus = secured.client(GIVEN_INGEST), secured.client(GIVEN_READ)
+    assert sidecar.post_frames(frame_of("given"))["accepted"] == 1
+    assert status(prometheus) == 200
+    assert status(sidecar) == 403
+    with pytest.raises(ProblemError, match=r"PACELINE_SERVE_READ_TOKEN.* has scopes read"):
+        prometheus.post_frames(frame_of("given"))
+    for client in (sidecar, prometheus):
+        assert status(client, "/v1/tokens") == 403
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [("short", "INGEST_TOKEN has 5 characters"), (TOKEN, "not all different")],
+)
+def test_collector_does_not_start_with_a_token_that_is_no_good(
+    tmp_path: Path, given: str, words: str
+) -> None:
+    process = CollectorProcess(
+        tmp_path, PACELINE_SERVE_HOST="0.0.0.0", PACELINE_SERVE_INGEST_TOKEN=given
+    )
+    done = subprocess.run(
+        process.command(), env=process.environ(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
 
 
 def test_only_the_hash_of_a_token_is_on_disk(secured: CollectorProcess) -> None:

@@ -7,12 +7,13 @@ import stat
 from pathlib import Path
 
 from paceline.errors import ConfigError
+from paceline_service.access.guard import GIVEN_NAMES
 from paceline_service.access.repository import TokenRepository
 from paceline_service.access.tokens import Grant, new_token, token_hash
 from paceline_service.settings import CollectorSettings
 
 MIN_TOKEN_CHARS = 16
-"""Shortest PACELINE_TOKEN that is accepted beyond loopback."""
+"""Shortest token of a variable that is accepted beyond loopback."""
 
 
 async def ensure_token(tokens: TokenRepository, settings: CollectorSettings) -> Path | None:
@@ -21,13 +22,19 @@ async def ensure_token(tokens: TokenRepository, settings: CollectorSettings) -> 
     Raises:
         ConfigError: the collector would listen beyond loopback without any token.
     """
-    if settings.token is not None and settings.token.get_secret_value():
-        length = len(settings.token.get_secret_value())
-        if not settings.loopback and length < MIN_TOKEN_CHARS:
+    given = settings.given_tokens
+    for scope, token in given.items():
+        if not settings.loopback and len(token) < MIN_TOKEN_CHARS:
             raise ConfigError(
-                f"PACELINE_TOKEN has {length} characters; beyond loopback at least "
+                f"{GIVEN_NAMES[scope]} has {len(token)} characters; beyond loopback at least "
                 f"{MIN_TOKEN_CHARS} are needed: use `openssl rand -hex 32`"
             )
+    if len(set(given.values())) < len(given):
+        raise ConfigError(
+            f"{' and '.join(GIVEN_NAMES[scope] for scope in given)} are not all different: "
+            "each has a scope of its own"
+        )
+    if "admin" in given:
         return None
     path = settings.token_file
     if not settings.loopback and not await tokens.count() and not path.exists():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Protocol
 
 from starlette.requests import HTTPConnection
@@ -23,6 +24,12 @@ from paceline_service.errors import (
 
 MAX_TOKEN_CHARS = 512
 MAX_JWT_CHARS = 8192
+GIVEN_NAMES: dict[Scope, str] = {
+    "admin": "PACELINE_TOKEN",
+    "ingest": "PACELINE_SERVE_INGEST_TOKEN",
+    "read": "PACELINE_SERVE_READ_TOKEN",
+}
+"""The variables that tokens may be given in; they name their bearer in messages and limits."""
 _OF_PROXIES = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -49,7 +56,7 @@ class Guard:
     Args:
         tokens: those that are known.
         limiter: of what a bearer may ask for.
-        admin_token: accepted as admin beside them.
+        given: tokens from the settings, accepted beside them, by the scope that each has.
         open_hosts: names by which anybody on this machine may read without a token; none: nobody.
         people: knows people, where they can sign in.
         cardinality: of what a bearer may begin; for who takes frames.
@@ -60,7 +67,7 @@ class Guard:
         tokens: KnownTokens,
         limiter: RateLimiter,
         *,
-        admin_token: str | None,
+        given: Mapping[Scope, str],
         open_hosts: frozenset[str],
         people: People | None = None,
         cardinality: Cardinality | None = None,
@@ -72,7 +79,10 @@ class Guard:
         self.refused_from: dict[str, str] = {}
         """The address of the last one, by reason; for the log."""
         self._limiter = limiter
-        self._admin_hash = token_hash(admin_token) if admin_token else ""
+        self._given = [
+            (token_hash(token), Grant(name=GIVEN_NAMES[scope], scopes=frozenset({scope})))
+            for scope, token in given.items()
+        ]
         self._open_hosts = open_hosts
         self._people = people
 
@@ -184,9 +194,7 @@ class Guard:
 
     async def _find(self, token: str) -> Grant | None:
         sha256 = token_hash(token)
-        if self._admin_hash and hmac.compare_digest(sha256, self._admin_hash):
-            return _ADMIN
+        for stored, grant in self._given:
+            if hmac.compare_digest(sha256, stored):
+                return grant
         return await self.tokens.find(sha256)
-
-
-_ADMIN = Grant(name="PACELINE_TOKEN", scopes=frozenset({"admin"}))

@@ -39,12 +39,11 @@ class Access:
         """
         tokens = TokenRepository(database)
         known = KnownTokens(tokens)
-        admin = settings.token.get_secret_value() if settings.token is not None else None
         people = OidcPeople(settings) if settings.oidc_issuer else None
         guard = Guard(
             known,
             RateLimiter(settings.rate_requests_per_s, settings.rate_bytes_per_s),
-            admin_token=admin,
+            given=settings.given_tokens,
             open_hosts=_open_hosts(settings),
             people=people,
             cardinality=Cardinality(

@@ -13,6 +13,12 @@ _MIB = 1 << 20
 class AccessSettings(BaseSettings):
     """Part of ``CollectorSettings``."""
 
+    ingest_token: SecretStr | None = Field(
+        None, description="A token accepted for sending frames, beside those in the database."
+    )
+    read_token: SecretStr | None = Field(
+        None, description="A token accepted for reading, /metrics included; likewise."
+    )
     rate_requests_per_s: float = Field(
         10_000, gt=0, description="Most requests per second of one token; beyond it: 429."
     )
