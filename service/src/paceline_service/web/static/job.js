@@ -4,14 +4,15 @@ import { fill, h, setText } from "./dom.js";
 import { Figures } from "./figures.js";
 import { count } from "./format.js";
 import { Heatmap } from "./heatmap.js";
+import { LaneChoice, Pins } from "./lanechoice.js";
 import { ALL_AT_ONCE } from "./lanes.js";
 import { StepLoader } from "./loader.js";
 import { JobModel } from "./model.js";
 import { Overview } from "./overview.js";
 import { Quality } from "./quality.js";
 import { jobLink, updateParams } from "./router.js";
+import { Sawtooth } from "./sawtooth.js";
 import { RankTable } from "./table.js";
-import { Timeline } from "./timeline.js";
 import { VerdictCard } from "./verdict.js";
 import { Viewport } from "./viewport.js";
 
@@ -38,22 +39,23 @@ class JobPage {
     const viewport = new Viewport(Math.min(MAX_STEPS_ON_SCREEN, store.capacity));
     this.viewport = viewport;
     const loader = new StepLoader(model);
-    const pinned = new Set((params.get("rank") ?? "").split(",").filter((r) => /^\d+$/.test(r)).map(Number));
-    const onPins = (pins) => updateParams({ rank: pins.size ? [...pins].join(",") : null });
+    const pinned = (params.get("rank") ?? "").split(",").filter((r) => /^\d+$/.test(r)).map(Number);
+    this.pins = new Pins(pinned, (pins) => updateParams({ rank: pins.size ? [...pins].join(",") : null }));
     this.verdict = new VerdictCard();
     this.figures = new Figures();
-    this.timeline = new Timeline({
-      model, viewport, loader, pinned, onPins, mode: params.get("lanes"), onMode: (mode) => updateParams({ lanes: mode }),
+    this.sawtooth = new Sawtooth({
+      model, viewport, loader, choice: new LaneChoice({ model, pins: this.pins, mode: params.get("lanes") }),
+      onMode: (mode) => updateParams({ lanes: mode }),
     });
     this.overview = new Overview({ model, viewport });
-    this.timeline.overviewSlot.append(this.overview.element);
+    this.sawtooth.above.append(this.overview.element);
     const pick = (ranks) => this.#pick(ranks);
     this.heatmap = store.ranks >= HEATMAP_FROM_RANKS ? new Heatmap({ model, viewport, loader, onPick: pick }) : null;
     this.table = new RankTable({ model, sort: params.get("sort"), onPick: pick });
     this.quality = new Quality();
     this.head = h("div", { class: "job-head" });
     this.element = h("div", { class: "job" }, this.verdict.element, this.figures.element,
-      this.timeline.element, this.heatmap?.element, this.table.element, this.quality.element);
+      this.sawtooth.element, this.heatmap?.element, this.table.element, this.quality.element);
     this.#restore(params);
   }
 
@@ -78,7 +80,7 @@ class JobPage {
     this.model.onChange((what) => this.#changed(what));
     this.#showHead();
     this.quality.update(this.model);
-    this.timeline.refreshLanes();
+    this.sawtooth.refreshLanes();
     this.overview.schedule();
     for (const what of ["steps", "report"]) this.#changed(what);
   }
@@ -96,7 +98,7 @@ class JobPage {
       this.#showHead();
       this.quality.update(model);
       this.table.update();
-      this.timeline.schedule();
+      this.sawtooth.schedule();
     }
     return undefined;
   }
@@ -109,7 +111,7 @@ class JobPage {
       this.wanted = null;
       viewport.show(from, to);
     }
-    this.timeline.schedule();
+    this.sawtooth.schedule();
     this.heatmap?.schedule();
   }
 
@@ -122,16 +124,16 @@ class JobPage {
     this.quality.update(model);
     this.#showHead();
     this.overview.schedule();
-    this.timeline.schedule();
+    this.sawtooth.schedule();
     this.heatmap?.schedule();
   }
 
   /** Bring ranks into the sawtooth: pinned lanes where only some are drawn, else the cursor. */
   #pick(ranks) {
-    if (this.model.store.ranks > ALL_AT_ONCE) for (const rank of ranks) this.timeline.togglePin(rank);
-    else this.timeline.cursor = { lane: ranks[0] };
-    this.timeline.element.scrollIntoView({ block: "nearest" });
-    this.timeline.schedule();
+    if (this.model.store.ranks > ALL_AT_ONCE) for (const rank of ranks) this.pins.toggle(rank);
+    else this.sawtooth.cursor = { lane: ranks[0] };
+    this.sawtooth.element.scrollIntoView({ block: "nearest" });
+    this.sawtooth.schedule();
   }
 
   #showLink() {

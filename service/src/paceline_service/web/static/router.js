@@ -1,32 +1,53 @@
-// Deep links live in the fragment: #/jobs/NAME?attempt=1&from=100&to=140&lanes=nodes&rank=5
+// Deep links live in the fragment: #/jobs/NAME?attempt=1&at=incidents, #/incidents/17, #/offenders
 
-/** Return {view, job, params} of a fragment. */
+const VIEWS = { "/": "jobs", "/incidents": "incidents", "/offenders": "offenders" };
+
+/** Return {view, job, incident, params} of a fragment. */
 export function parseRoute(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?", 2);
-  const params = new URLSearchParams(query);
-  const match = /^\/jobs\/([^/]+)\/?$/.exec(path);
-  if (!match) return { view: "jobs", job: null, params };
+  const route = { view: VIEWS[path] ?? "jobs", job: null, incident: null, params: new URLSearchParams(query) };
+  const incident = /^\/incidents\/(\d{1,19})\/?$/.exec(path);
+  if (incident) return { ...route, view: "incident", incident: incident[1] };
+  const job = /^\/jobs\/([^/]+)\/?$/.exec(path);
+  if (!job) return route;
   try {
-    return { view: "job", job: decodeURIComponent(match[1]), params };
+    return { ...route, view: "job", job: decodeURIComponent(job[1]) };
   } catch {
-    return { view: "jobs", job: null, params };
+    return route;
   }
 }
 
-/** Return the fragment of a job's page. */
+/** Return the fragment of a job's page; `params` are URLSearchParams or an object. */
 export function jobLink(job, params) {
-  const query = params?.toString();
-  return `#/jobs/${encodeURIComponent(job)}${query ? `?${query}` : ""}`;
+  return withQuery(`#/jobs/${encodeURIComponent(job)}`, params);
+}
+
+/** Return the fragment of one incident. */
+export function incidentLink(id) {
+  return `#/incidents/${id}`;
+}
+
+/** Return the fragment of a section of a job's page, at the steps and lanes of the present address. */
+export function sectionLink(job, section) {
+  const present = parseRoute(location.hash);
+  const params = new URLSearchParams(present.job === job ? present.params : "");
+  params.set("at", section);
+  return jobLink(job, params);
 }
 
 /** Change parameters of the present address without a new history entry; null removes one. */
 export function updateParams(changes) {
-  const { view, job, params } = parseRoute(location.hash);
-  if (view !== "job") return;
+  const [path] = location.hash.split("?", 1);
+  const { params } = parseRoute(location.hash);
   for (const [key, value] of Object.entries(changes)) {
-    if (value === null) params.delete(key);
+    if (value === null || value === "") params.delete(key);
     else params.set(key, value);
   }
-  const next = jobLink(job, params);
+  const next = withQuery(path || "#/", params);
   if (next !== location.hash) history.replaceState(null, "", next);
+}
+
+function withQuery(path, params) {
+  const query = new URLSearchParams(params ?? "").toString();
+  return query ? `${path}?${query}` : path;
 }

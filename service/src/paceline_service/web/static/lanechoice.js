@@ -1,0 +1,68 @@
+// Which lanes a chart shows: the mode, which nodes are open, and the pins that charts share.
+
+import { ALL_AT_ONCE, chooseLanes, totals } from "./lanes.js";
+
+const RECENT_STEPS = 40;
+
+/** Ranks that somebody wants to see whatever else is shown; one set for all charts. */
+export class Pins {
+  #listeners = new Set();
+
+  constructor(ranks, onPins) {
+    this.ranks = new Set(ranks);
+    this.onPins = onPins;
+  }
+
+  onChange(listener) {
+    this.#listeners.add(listener);
+  }
+
+  toggle(rank) {
+    if (this.ranks.has(rank)) this.ranks.delete(rank);
+    else this.ranks.add(rank);
+    this.onPins(this.ranks);
+    for (const listener of this.#listeners) listener();
+  }
+}
+
+export class LaneChoice {
+  lanes = [];
+  open = new Set();
+  #key = "";
+
+  constructor({ model, pins, mode, usual = "notable" }) {
+    Object.assign(this, { model, pins });
+    this.mode = ["notable", "nodes", "all"].includes(mode) ? mode : model.store.ranks > ALL_AT_ONCE ? usual : "all";
+  }
+
+  /** Whether there is anything to choose from. */
+  get hasModes() {
+    return this.model.store.ranks > 8 || Object.keys(this.model.nodes).length > 8;
+  }
+
+  /** Choose the lanes anew; cheap enough for every report, not for every frame. */
+  refresh() {
+    const { store, nodes, flagged } = this.model;
+    const { mode, open, pins } = this;
+    const sums = totals(store, store.last + 1 - RECENT_STEPS, store.last + 1);
+    this.lanes = chooseLanes({ mode, store, nodes, flagged, pinned: pins.ranks, open, sums });
+    this.#key = this.#present();
+  }
+
+  /** Refresh where what the choice rests on has changed. */
+  keepFresh() {
+    if (this.#key !== this.#present()) this.refresh();
+  }
+
+  toggleNode(node) {
+    if (this.open.has(node)) this.open.delete(node);
+    else this.open.add(node);
+    this.refresh();
+  }
+
+  #present() {
+    const { store, flagged, nodes } = this.model;
+    const age = Math.floor(store.last / (RECENT_STEPS / 2));
+    return [this.mode, store.ranks, age, [...flagged].join(), Object.keys(nodes).length].join("|");
+  }
+}
