@@ -14,28 +14,16 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Text,
     UniqueConstraint,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import Mapped, mapped_column
 
-BigId = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite's automatic row id must be of the type INTEGER."""
-
-
-class Base(DeclarativeBase):
-    """Base of the models; constraints are named, so that migrations can drop them."""
-
-    metadata = MetaData(
-        naming_convention={
-            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
+from paceline_service.store.base import Base as Base
+from paceline_service.store.base import BigId
+from paceline_service.store.notify_models import NodeAction as NodeAction
+from paceline_service.store.notify_models import Notification as Notification
 
 
 class Job(Base):
@@ -194,7 +182,7 @@ class Incident(Base):
     """A finding with a life: opened, updated, closed."""
 
     __tablename__ = "incidents"
-    __table_args__ = (Index(None, "attempt_id"),)
+    __table_args__ = (Index(None, "attempt_id"), Index(None, "updated_wall_ns"))
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"))
     kind: Mapped[str] = mapped_column(String(32))
