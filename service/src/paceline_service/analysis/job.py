@@ -35,6 +35,7 @@ from paceline_service.analysis.matching.match import match
 from paceline_service.analysis.matching.pool import StepPool
 from paceline_service.analysis.matching.table import Table, as_table
 from paceline_service.analysis.network.fit import TransferFit
+from paceline_service.analysis.network.series import TransferFigures
 from paceline_service.analysis.network.watch import NetworkWatch
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Group, Int64Array, Records
@@ -299,6 +300,14 @@ class JobAnalysis:
     def transfer_fits(self) -> list[TransferFit]:
         """Return what transfers cost in each group: alpha, beta, bus bandwidth."""
         return self._network.fits()
+
+    def transfer_figures(self) -> tuple[TransferFigures, ...]:
+        """Return the transfers of the largest groups as they are now."""
+        return self._network.figures()
+
+    def phase_totals_ns(self) -> Int64Array:
+        """Return the own time of each rank by phase, (R, 7), over the steps of the report."""
+        return self._totals.phase_ns()
 
     def _judge_step(self, step: int, table: Table) -> StepRow:
         if is_left_out(table):

@@ -6,9 +6,10 @@ import numpy as np
 
 from paceline.vocabulary import RecordKind
 from paceline_service.analysis.blame.ledger import StepBlame
-from paceline_service.analysis.blame.timeline import StepRow
+from paceline_service.analysis.blame.timeline import PHASES, StepRow
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.matching.table import Table
+from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import RankRow
 
 
@@ -23,6 +24,7 @@ class _Sums:
         self.caused_ns = np.zeros(world_size, dtype=np.int64)
         self.blamed_ns = np.zeros(world_size)
         self.last_count = np.zeros(world_size, dtype=np.int64)
+        self.phase_ns = np.zeros((world_size, PHASES), dtype=np.int64)
         self.unattributed_ns = 0.0
 
     def add(self, row: StepRow, blame: StepBlame) -> None:
@@ -35,6 +37,7 @@ class _Sums:
         self.self_ns[here] += row.self_ns[here]
         self.wait_ns[here] += row.wait_ns[here]
         self.comm_ns[here] += row.comm_ns[here]
+        np.add(self.phase_ns, row.phase_self_ns, out=self.phase_ns, where=here[:, None])
         self.caused_ns += blame.caused_ns
         self.blamed_ns += blame.blamed_ns.sum(axis=1)
         self.last_count += blame.last_count
@@ -107,6 +110,10 @@ class Totals:
     def unattributed_ns(self) -> float:
         """Waits that were charged to nobody, ns."""
         return self._sums.unattributed_ns
+
+    def phase_ns(self) -> Int64Array:
+        """Return the own time of each rank by phase, (R, 7), in the order of EXCLUSIVE_PHASES."""
+        return self._sums.phase_ns.copy()
 
     def rank_rows(self) -> list[RankRow]:
         """Return the totals of each rank, ascending."""

@@ -24,6 +24,7 @@ from paceline_service.jobs.snapshot import (
     RUNNING_WINDOW_S,
     SILENT,
     Captured,
+    Figures,
     Json,
     Snapshot,
     StepTotals,
@@ -282,6 +283,10 @@ class LiveAttempt:
             ),
             recent=self.recent,
             drain=self._analysis.drain(),
+            figures=Figures(
+                phase_ns=self._analysis.phase_totals_ns(),
+                transfers=self._analysis.transfer_figures(),
+            ),
         )
         self._published = snapshot
         steps, self._new_steps = tuple(self._new_steps), []

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from paceline_service.analysis.network.series import TransferFigures
+from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.whatif.drain import Drain
 from paceline_service.jobs.details import Details
 from paceline_service.jobs.steps import RecentSteps, Step
@@ -29,6 +31,18 @@ class StepTotals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What is shown in /metrics and nowhere else; not kept in the store.
+
+    ``phase_ns`` is the own time of each rank by phase, (R, 7), in the order of
+    ``EXCLUSIVE_PHASES``.
+    """
+
+    phase_ns: Int64Array
+    transfers: tuple[TransferFigures, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The state of one attempt at one moment."""
 
@@ -47,6 +61,7 @@ class Snapshot:
     step_totals: StepTotals = field(default_factory=StepTotals)
     recent: RecentSteps | None = None
     drain: Drain | None = None
+    figures: Figures | None = None
 
     @property
     def verdict(self) -> str:

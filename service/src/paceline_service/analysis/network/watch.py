@@ -21,6 +21,7 @@ from paceline_service.analysis.network.evidence import (
 from paceline_service.analysis.network.findings import Slow, describe
 from paceline_service.analysis.network.fit import TransferFit
 from paceline_service.analysis.network.levels import fits_of
+from paceline_service.analysis.network.series import TransferFigures, TransferSeries
 from paceline_service.analysis.network.table import (
     BIN_LOG_WIDTH,
     BINS_PER_OCTAVE,
@@ -87,6 +88,7 @@ class NetworkWatch:
         self.compared = 0
         """Transfers whose time was known well enough to be compared."""
         self.share = CommunicationShare()
+        self.series = TransferSeries(groups)
         self.exposed_ns = np.zeros(0)
         """(C,) time that ranks stood still for the transfers of each class, settled steps."""
 
@@ -111,6 +113,7 @@ class NetworkWatch:
         used = np.flatnonzero(numbered & transfers.exact)
         self.transfers += len(transfers)
         self.compared += len(used)
+        self.series.take(self.table, transfers, classes, used)
         if len(used):
             self._compare(step, transfers, classes, used)
 
@@ -140,6 +143,10 @@ class NetworkWatch:
     def fits(self) -> list[TransferFit]:
         """Return alpha, beta and bus bandwidth of every group and operation seen so far."""
         return fits_of(self.table, self.evidence)
+
+    def figures(self) -> tuple[TransferFigures, ...]:
+        """Return the transfers of the largest groups as they are now."""
+        return self.series.figures(self.table, self.evidence)
 
     def _bound(self) -> list[Finding]:
         if self.share.least_gamma() <= 1:
@@ -200,6 +207,7 @@ class NetworkWatch:
             fastest = np.full(len(seen), np.inf)
             np.minimum.at(fastest, of, log_ns[used])
             value = np.where(pair, fastest, value)
+        self.series.follow(seen, value)
         sets = self._sibling_sets()[seen]
         present = np.bincount(sets[sets >= 0], minlength=1)
         sets = np.where((sets >= 0) & (present[sets] >= LEAST_SIBLINGS), sets, -1)
