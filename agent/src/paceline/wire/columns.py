@@ -23,7 +23,7 @@ _TYPECODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 _LIMITS = ((1, 1 << 7), (2, 1 << 15), (4, 1 << 31), (8, 1 << 63))
 
 
-class Column(msgspec.Struct, frozen=True, array_like=True):
+class Column(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """``count`` signed integers of ``width`` bytes, shuffled: all lowest bytes first.
 
     With ``delta`` each value is the difference to the one before it, the first to 0.

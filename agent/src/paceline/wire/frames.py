@@ -19,7 +19,7 @@ MAX_PENDING_PER_FRAME = 1024
 MAX_SAMPLES_PER_FRAME = 1024
 
 
-class GroupDef(msgspec.Struct, frozen=True, omit_defaults=True):
+class GroupDef(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One process group: ``index`` is the rank's own number for it, used in its records."""
 
     index: int
@@ -30,7 +30,7 @@ class GroupDef(msgspec.Struct, frozen=True, omit_defaults=True):
     backend: str = ""
 
 
-class Pending(msgspec.Struct, frozen=True, array_like=True):
+class Pending(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A collective that had arrived and was not released when the frame was made."""
 
     op: int
@@ -42,7 +42,7 @@ class Pending(msgspec.Struct, frozen=True, array_like=True):
     start_ns: int
 
 
-class Sample(msgspec.Struct, frozen=True, array_like=True):
+class Sample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What was read of a rank's GPU and host at one moment; names are in docs/telemetry.md."""
 
     time_ns: int
@@ -50,7 +50,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     values: dict[str, int | float | str | list[str]]
 
 
-class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Some records of one rank, with everything that is needed to understand them.
 
     ``(job, run_id, attempt, incarnation, frame_seq)`` names a frame; sent twice, it counts once.

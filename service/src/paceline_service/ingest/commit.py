@@ -14,7 +14,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -76,7 +75,7 @@ class _Submission:
 class _Plan:
     ids: Iterator[int]
     staged: Staged = field(default_factory=Staged)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[repository.FrameValues] = field(default_factory=list)
     committed: list[CommittedFrame] = field(default_factory=list)
     totals: dict[int, dict[str, int]] = field(default_factory=dict)
     endings: dict[int, str] = field(default_factory=dict)
@@ -278,11 +277,10 @@ class GroupCommit:
         frame_id = next(plan.ids)
         size = len(item.packed)
         plan.rows.append(
-            {
-                "id": frame_id, "attempt_id": attempt.id, "incarnation_id": incarnation.id,
-                "frame_seq": item.frame.frame_seq, "records": item.frame.count,
-                "received_wall_ns": now_wall_ns, "body_bytes": size, "body": item.packed,
-            }
+            repository.FrameValues(
+                frame_id, attempt.id, incarnation.id, item.frame.frame_seq, item.frame.count,
+                now_wall_ns, size, item.packed,
+            )
         )  # fmt: skip
         plan.committed.append(
             CommittedFrame(
@@ -304,8 +302,8 @@ class GroupCommit:
     def _count(self, plan: _Plan, seconds: float) -> None:
         stats = self.stats
         stats.frames += len(plan.rows)
-        stats.records += sum(row["records"] for row in plan.rows)
-        stats.raw_bytes += sum(row["body_bytes"] for row in plan.rows)
+        stats.records += sum(row.records for row in plan.rows)
+        stats.raw_bytes += sum(row.body_bytes for row in plan.rows)
         stats.duplicates += sum(outcome.duplicate for outcome in plan.outcomes)
         stats.commits += 1
         stats.commit_seconds += seconds
