@@ -40,6 +40,13 @@ def export(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def top(argv: Sequence[str]) -> int:
+    """Watch a job of a collector in the terminal."""
+    from paceline_service.commands.top import main
+
+    return main(argv)
+
+
 def timeline(argv: Sequence[str]) -> int:
     """Write steps of a job of a collector for Perfetto."""
     from paceline_service.commands.timeline import main

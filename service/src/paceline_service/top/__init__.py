@@ -1,0 +1,1 @@
+"""``paceline top``: a running job in the terminal (docs/cli.md)."""
