@@ -15,6 +15,7 @@ from pydantic_settings import SettingsConfigDict
 
 from paceline_service.access.settings import AccessSettings
 from paceline_service.access.tokens import Scope
+from paceline_service.notify_settings import NotifySettings
 from paceline_service.scale_settings import BusSettings
 from paceline_service.store.settings import StoreSettings
 
@@ -30,7 +31,7 @@ def default_state_dir() -> Path:
     return Path(named) if named else Path.home() / ".local" / "share" / "paceline"
 
 
-class CollectorSettings(AccessSettings, BusSettings, StoreSettings):
+class CollectorSettings(AccessSettings, BusSettings, NotifySettings, StoreSettings):
     """Everything that ``paceline serve`` can be told; frozen once read."""
 
     model_config = SettingsConfigDict(

@@ -1,0 +1,1 @@
+"""Messages about incidents, and what is done to the nodes that they name (docs/messages.md)."""

@@ -1,0 +1,1 @@
+"""What can be done about a node: proposed always, done only where that is configured."""
