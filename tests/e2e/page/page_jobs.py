@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 PHASES = ("host", "input", "forward", "backward", "optimizer", "copy", "checkpoint")
 BASE_PHASE_MS = np.array([2.5, 4.0, 31.0, 62.0, 9.0, 0.0, 0.0])
 COMM_MS = 11.0
-STEP_NS = 1_000_000_000
+STEP_NS = 130_000_000
+"""About how long a step is."""
+GAP_NS = 400_000
+"""Between two steps."""
 DETECTION_DELAY_STEPS = 12
+SILENT_NS = 42 * 1_000_000_000
 
 IntArray = NDArray[np.int64]
 
@@ -39,12 +43,28 @@ class PageJob:
     dropped: dict[str, int] = field(default_factory=dict)
     missing_ranks: tuple[int, ...] = ()
     action: str | None = None
+    finding: dict[str, Any] = field(default_factory=dict)
+    """Replaces fields of the finding; with ``kind`` it is there whoever is slow."""
+    earlier_incidents: int = 0
+    silent_ranks: tuple[int, ...] = ()
+    pending_s: float | None = None
+    raw_from: int = 0
+    """Of steps before it no raw frames are kept, so that there is no timeline."""
     started_wall_ns: int = 0
+    _starts_ns: list[int] = field(default_factory=lambda: [0])
     _report: dict[str, Any] = field(default_factory=dict)
     _reported_steps: int = -1
 
     def __post_init__(self) -> None:
-        self.started_wall_ns = time.time_ns() - self.steps * STEP_NS
+        self.started_wall_ns = time.time_ns() - self.start_of(self.steps)
+
+    def start_of(self, step: int) -> int:
+        """Return when ``step`` began, ns since the job did."""
+        while len(self._starts_ns) <= step:
+            phase_ns, comm_ns, _ = self.step(len(self._starts_ns) - 1)
+            length_ns = int(phase_ns.sum(axis=1).max()) + comm_ns
+            self._starts_ns.append(self._starts_ns[-1] + length_ns + GAP_NS)
+        return self._starts_ns[step]
 
     def step(self, step: int) -> tuple[IntArray, int, IntArray]:
         """Return (phase self times (R, 5), exposed communication, waits (R,)) of ``step``, ns."""
@@ -79,7 +99,7 @@ class PageJob:
             phase_ns, comm_ns, wait_ns = self.step(step)
             self_ns = phase_ns.sum(axis=1)
             out["steps"].append(step)
-            out["start_wall_ns"].append(self.started_wall_ns + step * STEP_NS)
+            out["start_wall_ns"].append(self.started_wall_ns + self.start_of(step))
             out["duration_ns"].append(int(self_ns.max()) + comm_ns)
             out["slowest_rank"].append(int(self_ns.argmax()))
             out["self_ns"].append(_seen(self_ns[chosen].tolist(), seen))
@@ -97,7 +117,8 @@ class PageJob:
             "launch_attempt": 0,
             "world_size": self.ranks, "ranks_seen": self.ranks - len(self.missing_ranks),
             "state": self.state, "first_seen_wall_ns": self.started_wall_ns,
-            "last_seen_wall_ns": self.started_wall_ns + self.steps * STEP_NS, "steps": self.steps,
+            "last_seen_wall_ns": self.started_wall_ns + self.start_of(self.steps),
+            "steps": self.steps,
             "verdict": report["verdict"], "headline": report["job"]["headline"],
             "slowdown": report["slowdown"],
         }  # fmt: skip
@@ -114,8 +135,10 @@ class PageJob:
         self_ns = np.array([self.step(s)[0].sum(axis=1) for s in sample]).reshape(-1, self.ranks)
         comm_ns = np.array([self.step(s)[1] for s in sample], dtype=np.int64)
         flagged = bool(self.slow_ranks) and self.steps > self.slow_from + DETECTION_DELAY_STEPS
-        verdict = self.verdict or ("straggler" if flagged else "healthy")
-        if self.steps < 20 and not self.verdict:
+        flagged |= "kind" in self.finding
+        kind = self.finding.get("kind", "straggler")
+        verdict = self.verdict or (kind if flagged else "healthy")
+        if self.steps < 20 and not self.verdict and not flagged:
             verdict = "insufficient_evidence"
         slowest = self_ns.max(axis=1, initial=0)
         wait_ns = slowest[:, None] - self_ns
@@ -131,7 +154,8 @@ class PageJob:
             blamed[list(self.slow_ranks)] = caused.sum() / len(self.slow_ranks)
         else:
             blamed = caused
-        findings = [self._finding(slowdown, lost_s)] if flagged else []
+        findings = [self._finding(slowdown, lost_s) | self.finding] if flagged else []
+        causes = {one["cause"]: one["wasted_gpu_s"] for one in findings if one["wasted_gpu_s"]}
         return {
             "schema": "paceline.report/1",
             "job": {
@@ -145,6 +169,7 @@ class PageJob:
             "idle_ratio": float(wait_ns.sum() / max(1, duration_ns.sum() * self.ranks)),
             "gamma": float(comm_ns.sum() * self.ranks / max(1, self_ns.sum())),
             "wasted_gpu_s": float(wait_ns.sum()) * scale / 1e9,
+            "wasted_gpu_s_by_cause": causes,
             "findings": findings,
             "data": {
                 "complete": not self.dropped and not self.missing_ranks, "dropped": self.dropped,
@@ -158,6 +183,7 @@ class PageJob:
                     "caused_wait_ns": int(caused[r] * scale),
                     "blamed_wait_ns": int(blamed[r] * scale),
                     "last_arriver": int(last[r] * scale),
+                    "cause": findings[0]["cause"] if findings and r in self.slow_ranks else None,
                 }
                 for r in range(self.ranks)
                 if r not in self.missing_ranks
@@ -166,13 +192,20 @@ class PageJob:
 
     def rank_rows(self) -> dict[str, Any]:
         """Return the answer of ``GET /v1/jobs/{job}/ranks``."""
-        nodes, row = self.nodes(), self.row()
-        extra = {
-            "step": self.steps - 1, "last_seen_wall_ns": row["last_seen_wall_ns"],
-            "ended": "" if self.state == "running" else "closed", "dropped": {},
-        }  # fmt: skip
-        rows = self.report()["ranks"]
-        return {"ranks": [{**r, "node": nodes[str(r["rank"])], **extra} for r in rows]}
+        nodes, row, ended = self.nodes(), self.row(), self.state == "ended"
+        rows = []
+        for known in self.report()["ranks"]:
+            rank = known["rank"]
+            quiet_ns = SILENT_NS if rank in self.silent_ranks else 0
+            extra = {
+                "node": nodes[str(rank)], "step": self.steps - 1,
+                "last_seen_wall_ns": row["last_seen_wall_ns"] - quiet_ns,
+                "ended": "closed" if ended else "", "dropped": {} if rank else self.dropped,
+                "versions": {"paceline": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
+                "telemetry": None, "pending_s": self.pending_s,
+            }  # fmt: skip
+            rows.append({**known, **extra})
+        return {"ranks": rows, "next": None}
 
     def detail(self) -> dict[str, Any]:
         """Return the answer of ``GET /v1/jobs/{job}``."""

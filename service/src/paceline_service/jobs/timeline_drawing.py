@@ -147,7 +147,7 @@ def _draw_collectives(
         from_ns = max(stopped_ns, 0)
         drawing.slices.append(
             Slice(start_ns=from_ns, end_ns=from_ns + wait_ns, rank=rank, kind=WAIT,
-                  name=f"waits for rank {last_rank}", args={"step": one.step, "for": name})
+                  name=f"waits for rank {last_rank}", args=args | {"for": name})
         )  # fmt: skip
         longest[at] = max(longest.get(at, (0, -1)), (wait_ns, row))
     drawing.slices += slices.values()

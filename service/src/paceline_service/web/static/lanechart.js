@@ -3,12 +3,12 @@
 
 import { h, setText } from "./dom.js";
 import { gestures } from "./gestures.js";
-import { AXIS_PX } from "./lanepaint.js";
 import { idleShare } from "./lanes.js";
 import { prepare } from "./paint.js";
 import { colours, onTheme } from "./theme.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 
+const AXIS_PX = 26;
 const MAX_HEIGHT = 620;
 const IDLE_TOPS = [0.1, 0.25, 0.5, 1];
 const MODES = { notable: "telling ones", nodes: "by node", all: "all ranks" };
@@ -44,7 +44,7 @@ export class LaneChart {
     return h("section", { class: `card ${names.id}`, "aria-labelledby": `${names.id}-title` },
       h("div", { class: "card-head" },
         h("h2", { id: `${names.id}-title` }, names.title), this.range, this.words,
-        h("div", { class: "tools" }, this.choice.hasModes ? this.#modeSelect() : null, this.moreTools(), this.followButton,
+        h("div", { class: "tools" }, this.choice.hasModes ? this.#modeSelect() : null, this.followButton,
           h("span", { class: "group" },
             button("←", "Earlier steps", () => viewport.pan(-this.stride)),
             button("→", "Later steps", () => viewport.pan(this.stride)),
@@ -64,7 +64,6 @@ export class LaneChart {
   }
 
   // What a chart adds.
-  moreTools() { return null; }
   moreKeys() { return {}; }
   keyWords() {
     return "Arrow left and right move over steps, up and down over lanes, plus and minus zoom, F follows live steps, Home and End go to the first and last step, Enter pins a lane or opens a node.";
@@ -101,6 +100,10 @@ export class LaneChart {
     });
   }
 
+  get axisPx() {
+    return AXIS_PX;
+  }
+
   get laneHeight() {
     const n = this.lanes.length;
     if (n <= 4) return 54;
@@ -113,21 +116,22 @@ export class LaneChart {
     const { viewport, model, scroller, lanes, laneHeight } = this;
     const width = Math.floor(scroller.clientWidth);
     const narrow = width < 640;
-    const content = AXIS_PX + lanes.length * laneHeight;
+    const { axisPx } = this;
+    const content = axisPx + lanes.length * laneHeight;
     const height = Math.min(MAX_HEIGHT, content);
     scroller.style.height = `${height}px`;
     this.spacer.style.height = `${content - height}px`;
     const plotX = narrow ? 84 : 164;
     const plotWidth = Math.max(80, width - plotX - (narrow ? 92 : 190));
     this.beforeLayout(plotWidth);
-    const view = { from: viewport.from, to: viewport.to };
+    const view = this.viewOf(viewport);
     const context = prepare(this.canvas, width, height);
     const sums = this.sumsOf(view);
     const { scrollTop } = scroller;
     this.last = {
-      width, height, inset: narrow ? 12 : 18, plotX, plotWidth, narrow, view, sums, lanes, laneHeight, scrollTop, colours: colours(),
+      width, height, axisPx, inset: narrow ? 12 : 18, plotX, plotWidth, narrow, view, sums, lanes, laneHeight, scrollTop, colours: colours(),
       firstLane: Math.max(0, Math.floor(scrollTop / laneHeight)),
-      endLane: Math.min(lanes.length, Math.ceil((scrollTop + height - AXIS_PX) / laneHeight)),
+      endLane: Math.min(lanes.length, Math.ceil((scrollTop + height - axisPx) / laneHeight)),
       idleTop: topOf(lanes, sums), showNodes: new Set(Object.values(model.nodes)).size > 1,
       cursorLane: document.activeElement === this.canvas && this.cursor ? this.cursor.lane : -1,
       font: `12.5px ${FONT}`, fontBold: `600 12.5px ${FONT}`, fontSmall: `11px ${FONT}`,
@@ -140,6 +144,10 @@ export class LaneChart {
   }
 
   beforeLayout() {}
+
+  viewOf({ from, to }) {
+    return { from, to };
+  }
 
   #listen() {
     const { canvas, viewport } = this;
@@ -163,7 +171,7 @@ export class LaneChart {
     const box = this.canvas.getBoundingClientRect();
     const { plotX, plotWidth, laneHeight, scrollTop } = this.last;
     const x = event.clientX - box.left - plotX;
-    const y = event.clientY - box.top - AXIS_PX;
+    const y = event.clientY - box.top - this.axisPx;
     const lane = y < 0 ? -1 : Math.floor((y + scrollTop) / laneHeight);
     const inside = Math.min(plotWidth, Math.max(0, x));
     return { lane: lane < this.lanes.length ? lane : -1, x, inPlot: x >= 0 && x <= plotWidth, step: this.stepAtX(inside) };
@@ -231,7 +239,7 @@ export class LaneChart {
   /** Scroll so that a lane is in sight. */
   reveal(lane) {
     const top = lane * this.laneHeight;
-    const room = this.scroller.clientHeight - AXIS_PX - this.laneHeight;
+    const room = this.scroller.clientHeight - this.axisPx - this.laneHeight;
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
     else if (top > this.scroller.scrollTop + room) this.scroller.scrollTop = top - room;
   }

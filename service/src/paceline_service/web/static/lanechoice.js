@@ -3,6 +3,7 @@
 import { ALL_AT_ONCE, chooseLanes, totals } from "./lanes.js";
 
 const RECENT_STEPS = 40;
+const MAX_OPENED = 16; // ranks of a node that is opened unasked
 
 /** Ranks that somebody wants to see whatever else is shown; one set for all charts. */
 export class Pins {
@@ -44,9 +45,19 @@ export class LaneChoice {
   refresh() {
     const { store, nodes, flagged } = this.model;
     const { mode, open, pins } = this;
+    if (mode === "nodes" && !this.opened && flagged.size) this.#openFlagged();
     const sums = totals(store, store.last + 1 - RECENT_STEPS, store.last + 1);
     this.lanes = chooseLanes({ mode, store, nodes, flagged, pinned: pins.ranks, open, sums });
     this.#key = this.#present();
+  }
+
+  /** Open the first node that a finding names, once: what is wrong should be in sight. */
+  #openFlagged() {
+    this.opened = true;
+    const { nodes, flagged } = this.model;
+    const node = nodes[[...flagged][0]];
+    const size = Object.values(nodes).filter((name) => name === node).length;
+    if (node && size <= MAX_OPENED) this.open.add(node);
   }
 
   /** Refresh where what the choice rests on has changed. */

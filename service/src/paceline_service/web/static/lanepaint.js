@@ -3,14 +3,12 @@
 import { percent } from "./format.js";
 import { textIn } from "./paint.js";
 
-export const AXIS_PX = 26;
-
 /** Draw all visible lanes of frame `f`; `inside(lane, y, height)` paints within the plot. */
 export function drawLanes(context, f, inside) {
   context.textBaseline = "middle";
-  clipped(context, 0, AXIS_PX, f.width, f.height - AXIS_PX, () => {
+  clipped(context, 0, f.axisPx, f.width, f.height - f.axisPx, () => {
     for (let i = f.firstLane; i < f.endLane; i += 1) {
-      const y = AXIS_PX + i * f.laneHeight - f.scrollTop;
+      const y = f.axisPx + i * f.laneHeight - f.scrollTop;
       const lane = f.lanes[i];
       drawBack(context, f, lane, y, i === f.cursorLane);
       drawLabel(context, f, lane, y);
@@ -23,7 +21,7 @@ export function drawLanes(context, f, inside) {
 
 /** Where the last visible lane ends. */
 export function lanesEnd(f) {
-  return Math.min(f.height, AXIS_PX + f.endLane * f.laneHeight - f.scrollTop);
+  return Math.min(f.height, f.axisPx + f.endLane * f.laneHeight - f.scrollTop);
 }
 
 /** Run `draw` with everything outside a rectangle cut off. */
@@ -36,15 +34,16 @@ export function clipped(context, x, y, width, height, draw) {
   context.restore();
 }
 
-/** The words at both ends of the axis. */
-export function drawAxisEnds(context, f, left) {
+/** The words at both ends of the axis: one at the left for each of its rows, and what the bars mean. */
+export function drawAxisEnds(context, f, ...names) {
+  const row = f.axisPx / names.length;
   context.font = f.fontSmall;
   context.fillStyle = f.colours["ink-3"];
   context.textAlign = "left";
   context.textBaseline = "middle";
-  context.fillText(left, f.inset, AXIS_PX / 2);
+  names.forEach((name, i) => context.fillText(name, f.inset, row * (i + 0.5)));
   const text = f.narrow ? "idle" : `idle share (bar: 0–${f.idleTop * 100} %)`;
-  context.fillText(text, f.plotX + f.plotWidth + 12, AXIS_PX / 2);
+  context.fillText(text, f.plotX + f.plotWidth + 12, f.axisPx - row / 2);
 }
 
 function drawBack(context, f, lane, y, atCursor) {

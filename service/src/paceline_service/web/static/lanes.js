@@ -7,8 +7,24 @@ const NOTABLE_FLAGGED = 4; // enough to see them beside the others
 
 /** Totals per rank over loaded steps [from, to): Float64Arrays in ns, and the steps counted. */
 export function totals(store, from, to) {
+  const first = Math.max(0, Math.floor(from));
+  const end = Math.ceil(to);
+  const key = `${first}|${end}|${store.version}`;
+  const kept = memo.get(store) ?? new Map();
+  memo.set(store, kept);
+  if (!kept.has(key)) {
+    if (kept.size >= 4) kept.clear();
+    kept.set(key, sum(store, first, end));
+  }
+  return kept.get(key);
+}
+
+/** Charts on one page ask for the same sums. */
+const memo = new WeakMap();
+
+function sum(store, first, end) {
   const out = { self: zeros(store), wait: zeros(store), comm: zeros(store), steps: zeros(store) };
-  for (let step = Math.max(0, Math.floor(from)); step < to; step += 1) {
+  for (let step = first; step < end; step += 1) {
     const row = store.get(step);
     if (!row) continue;
     for (let r = 0; r < store.ranks; r += 1) {

@@ -22,6 +22,11 @@ export class StepLoader {
     this.#timer ||= setTimeout(() => { this.#timer = 0; this.#load(); }, SETTLE_MS);
   }
 
+  /** What was fetched is gone: it may be asked for again. */
+  forget() {
+    this.#asked.clear();
+  }
+
   async #load() {
     if (this.#busy) return;
     this.#busy = true;

@@ -1,13 +1,15 @@
 // The sawtooth as a part of the page: teeth over steps, figures of one tooth, summary in words.
 
 import { h, setText } from "./dom.js";
-import { clock, count, duration, percent } from "./format.js";
+import { count, percent } from "./format.js";
 import { LaneChart } from "./lanechart.js";
-import { idleShare, laneTimes, totals } from "./lanes.js";
+import { idleShare, totals } from "./lanes.js";
 import { PHASES } from "./steps.js";
 import { drawSawtooth } from "./teeth.js";
-import { layout, median } from "./timescale.js";
+import { layout } from "./timescale.js";
+import { toothFigures } from "./toothwords.js";
 
+const LEAST_STEPS = 4;
 const STEP_PX = 54; // a step's width at first: a dozen or so, each easy to read
 
 export class Sawtooth extends LaneChart {
@@ -24,6 +26,13 @@ export class Sawtooth extends LaneChart {
 
   beforeLayout(plotWidth) {
     this.viewport.suggest(plotWidth / STEP_PX);
+  }
+
+  /** A tooth is a whole step: looking into one, the few around it stay in sight. */
+  viewOf({ from, to }) {
+    const less = Math.max(0, (LEAST_STEPS - (to - from)) / 2);
+    const start = Math.max(0, from - less);
+    return { from: start, to: Math.max(to + less, start + Math.min(LEAST_STEPS, to - from + 2 * less)) };
   }
 
   sumsOf(view) {
@@ -63,29 +72,9 @@ export class Sawtooth extends LaneChart {
     return this.last.scale.teeth.at(-1) ?? null;
   }
 
-  /** The figures of one lane in one tooth, for the tooltip and for the spoken line. */
   figures(lane, tooth) {
-    const times = laneTimes(tooth.row, lane.ranks);
-    const steps = tooth.last > tooth.first ? `steps ${count(tooth.first)}–${count(tooth.last)}, mean` : `step ${count(tooth.first)}`;
-    const when = clock(tooth.row?.startWallNs);
-    const title = `${lane.label}${lane.kind === "rank" && lane.node ? ` on ${lane.node}` : ""} · ${steps} · ${when}`;
-    if (!times) return { title, rows: [["no data from this rank here", ""]], note: "" };
-    const typical = median([...tooth.row.self].filter((v) => v === v));
-    const rows = times.phases ? PHASES.map((name, p) => [name, duration(times.phases[p]), name]) : [];
-    const all = tooth.row.durationNs;
-    rows.push(["works itself", `${duration(times.self)} (${difference(times.self, typical)})`],
-      ["exposed communication", duration(times.comm), "comm"],
-      ["waits", `${duration(times.wait)} (${percent(times.wait / all)})`, "wait"], ["step", duration(all)]);
-    const slowest = tooth.row.slowest;
-    const note = lane.ranks.includes(slowest) ? `▼ ${lane.kind === "node" ? `rank ${slowest}` : "this rank"} arrives last` : slowest >= 0 ? `waits for rank ${slowest}` : "";
-    return { title, rows, note: tooth.cut ? `${note} · drawn shorter than it was` : note };
+    return toothFigures(lane, tooth);
   }
-}
-
-function difference(ns, typical) {
-  if (!Number.isFinite(typical)) return "";
-  const ahead = Math.abs(ns - typical) < typical * 0.005;
-  return ahead ? "as the median" : `${ns > typical ? "+" : "−"}${duration(Math.abs(ns - typical))} to the median`;
 }
 
 /** One sentence: who waits how much, over the steps on the screen. */

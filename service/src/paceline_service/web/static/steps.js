@@ -24,12 +24,14 @@ export class StepStore {
     this.ranks = Math.max(1, worldSize);
     this.first = Infinity;
     this.last = -1;
+    this.version = 0; // goes up whenever something is added
     this.#maxRows = Math.max(400, Math.floor(BYTES / (this.ranks * (3 + P) * 4)));
   }
 
   /** Take in a columnar `steps` object; returns whether anything was new. */
   add(columns) {
     const { ranks = [], steps = [] } = columns;
+    this.version += 1;
     const top = ranks.reduce((a, b) => Math.max(a, b), -1);
     if (top >= this.ranks) this.#grow(top + 1);
     steps.forEach((step, i) => this.#addStep(step, i, columns));
@@ -77,6 +79,14 @@ export class StepStore {
       for (const [k, bins] of this.#bins) bins.delete(Math.floor(step / k));
     }
     this.first = steps[this.#rows.size ? steps.length - this.#rows.size : 0];
+  }
+
+  clear() {
+    this.version += 1;
+    this.#rows.clear();
+    this.#bins.clear();
+    this.first = Infinity;
+    this.last = -1;
   }
 
   has(step) {

@@ -1,7 +1,7 @@
 // The sawtooth: per rank and step, full height while it works, half height while it communicates,
 // a thin floor while it waits. Fast ranks drop to the floor together; the slow one never does.
 
-import { AXIS_PX, drawAxisEnds, drawLanes, lanesEnd } from "./lanepaint.js";
+import { drawAxisEnds, drawLanes, lanesEnd } from "./lanepaint.js";
 import { laneTimes } from "./lanes.js";
 import { fillOf, pointer } from "./paint.js";
 import { PHASES } from "./steps.js";
@@ -78,14 +78,14 @@ function drawBarriers(context, f, bottom) {
     const x = Math.round(f.plotX + tooth.x1) - 0.5;
     if (x < f.plotX || x > f.plotX + f.plotWidth) continue;
     context.beginPath();
-    context.moveTo(x, AXIS_PX - 5);
+    context.moveTo(x, f.axisPx - 5);
     context.lineTo(x, bottom);
     context.stroke();
   }
   if (f.hover) {
     context.fillStyle = f.colours["focus-soft"];
     const x0 = Math.max(0, f.hover.x0);
-    context.fillRect(f.plotX + x0, AXIS_PX, Math.min(f.plotWidth, f.hover.x1) - x0, bottom - AXIS_PX);
+    context.fillRect(f.plotX + x0, f.axisPx, Math.min(f.plotWidth, f.hover.x1) - x0, bottom - f.axisPx);
   }
 }
 
@@ -100,6 +100,6 @@ function drawAxis(context, f) {
     const tooth = f.scale.teeth.find((t) => step >= t.first && step <= t.last);
     if (!tooth) continue;
     const x = f.plotX + (f.scale.xOf(tooth.first) + tooth.x1) / 2;
-    if (x > f.plotX + 8 && x < end - 8) context.fillText(step.toLocaleString("en-US"), x, AXIS_PX / 2);
+    if (x > f.plotX + 8 && x < end - 8) context.fillText(step.toLocaleString("en-US"), x, f.axisPx / 2);
   }
 }

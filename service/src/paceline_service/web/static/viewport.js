@@ -1,6 +1,6 @@
-// Which steps are on the screen: shared by the sawtooth, the overview and the heatmap.
+// Which steps are on the screen: shared by all charts.
 
-export const MIN_SPAN = 4;
+export const MIN_SPAN = 0.02; // of a step: the timeline looks into one
 const DEFAULT_SPAN = 16;
 const LEAST_AT_FIRST = 6;
 const GLIDE_MS = 220;
@@ -29,6 +29,11 @@ export class Viewport {
     if (span === this.span) return;
     this.span = span;
     if (this.follow) Object.assign(this, this.#clamp(this.last + 1 - span, this.last + 1));
+  }
+
+  /** Forget which steps there are; a view that was chosen is kept as far as it can be. */
+  reset() {
+    this.last = -1;
   }
 
   /** The newest step is now `last`; a following view moves with it. */

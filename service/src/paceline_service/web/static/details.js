@@ -1,0 +1,140 @@
+// The true order within steps, fetched in pages from the API as it comes into view and forgotten
+// again when it is far away. Zoomed out, nothing is fetched: the steps' sums are enough there.
+
+import { ApiError } from "./api.js";
+import { readTrace } from "./cells.js";
+
+const SETTLE_MS = 150;
+const SLICES_PER_PAGE = 12_000;
+const MAX_STEPS = 200; // a page; the API would take more
+const MAX_RANKS = 512;
+const MAX_PIECES = 600_000; // kept; about 30 MB
+const REST_PER_REQUEST = 3; // a collector that needs 100 ms for a page is left in peace for 300 ms
+const RETRY_MS = 8_000;
+
+export class Details {
+  #cells = new Map();
+  #answered = new Map();
+  #gone = new Set();
+  #wanted = null;
+  #timer = 0;
+  #busy = false;
+  #pieces = 0;
+  #perCell = 12;
+
+  /** `onChange()` is called when cells came or the state changed. */
+  constructor(model, onChange) {
+    Object.assign(this, { model, onChange, state: "idle" });
+  }
+
+  /** Slices that one rank has in one step, as far as seen. */
+  get perCell() {
+    return this.#perCell;
+  }
+
+  /** The cell of a rank in a step: undefined not asked for yet, null without data. */
+  get(step, rank) {
+    if (!this.#answered.get(step)?.has(rank)) return undefined;
+    return this.#cells.get(step)?.get(rank) ?? null;
+  }
+
+  isGone(step) {
+    return this.#gone.has(step);
+  }
+
+  /** What is on the screen now: steps [from, to) of `ranks`; null wants nothing. */
+  want(wanted) {
+    this.#wanted = wanted && { ...wanted, ranks: wanted.ranks.slice(0, MAX_RANKS) };
+    if (wanted && this.state !== "failed") this.#timer ||= setTimeout(() => { this.#timer = 0; this.#load(); }, SETTLE_MS);
+    else if (!wanted) this.#tell("idle");
+  }
+
+  forget() {
+    this.#cells.clear();
+    this.#answered.clear();
+    this.#gone.clear();
+    this.#pieces = 0;
+  }
+
+  #tell(state) {
+    if (this.state === state) return;
+    this.state = state;
+    this.onChange();
+  }
+
+  async #load() {
+    if (this.#busy) return;
+    this.#busy = true;
+    for (let query = this.#next(); query; query = this.#next()) {
+      this.#tell("loading");
+      const began = performance.now();
+      try {
+        this.#take(query, await this.model.get("timeline", { from: query.from, to: query.to, limit: query.to - query.from + 1, ranks: query.ranks.join(",") }));
+      } catch (error) {
+        if (!this.#refused(query, error)) break;
+      }
+      await new Promise((resolve) => setTimeout(resolve, (performance.now() - began) * REST_PER_REQUEST));
+    }
+    this.#busy = false;
+    if (this.state === "loading") this.#tell("idle");
+  }
+
+  /** Take note of a refusal; returns whether to go on at once. */
+  #refused(query, error) {
+    if (error instanceof ApiError && (error.status === 404 || error.status === 400)) {
+      for (let step = query.from; step <= query.to; step += 1) this.#gone.add(step);
+      this.#tell("gone");
+      return true;
+    }
+    this.#tell("failed");
+    setTimeout(() => { this.#tell("idle"); }, RETRY_MS);
+    return false;
+  }
+
+  /** Return {from, to, ranks} of the next page, the newest steps first; null when all is there. */
+  #next() {
+    if (!this.#wanted) return null;
+    const { from, to, ranks } = this.#wanted;
+    const lacks = (step) => !this.#gone.has(step) && ranks.some((rank) => !this.#answered.get(step)?.has(rank));
+    let last = Math.min(to, this.model.store.last + 1) - 1;
+    while (last >= from && !lacks(last)) last -= 1;
+    if (last < from) return null;
+    const missing = ranks.filter((rank) => !this.#answered.get(last)?.has(rank));
+    const most = Math.min(MAX_STEPS, Math.max(1, Math.floor(SLICES_PER_PAGE / this.#perCell / missing.length)));
+    let first = last;
+    while (first > from && last - first + 1 < most && lacks(first - 1)) first -= 1;
+    // Steps are placed by their lowest rank: with it in every page they all agree.
+    return { from: first, to: last, ranks: missing.includes(0) ? missing : [0, ...missing] };
+  }
+
+  #take(query, trace) {
+    const { cells, slices } = readTrace(trace);
+    const end = Math.max(query.from, Math.min(query.to, trace.otherData.last_step ?? query.to));
+    for (let step = query.from; step <= end; step += 1) {
+      if (!this.#answered.has(step)) this.#answered.set(step, new Set());
+      for (const rank of query.ranks) this.#answered.get(step).add(rank);
+      if (!this.#cells.has(step)) this.#cells.set(step, new Map());
+      for (const [rank, cell] of cells.get(step) ?? []) {
+        if (!this.#cells.get(step).has(rank)) this.#pieces += cell.kinds.length;
+        this.#cells.get(step).set(rank, cell);
+      }
+    }
+    const seen = (end - query.from + 1) * query.ranks.length;
+    this.#perCell = Math.max(4, slices / Math.max(1, seen));
+    this.#forget();
+    this.onChange();
+  }
+
+  /** Forget the steps that are farthest from the screen. */
+  #forget() {
+    if (this.#pieces <= MAX_PIECES || !this.#wanted) return;
+    const middle = (this.#wanted.from + this.#wanted.to) / 2;
+    const far = [...this.#cells.keys()].sort((a, b) => Math.abs(b - middle) - Math.abs(a - middle));
+    for (const step of far) {
+      if (this.#pieces <= MAX_PIECES * 0.8) return;
+      for (const cell of this.#cells.get(step).values()) this.#pieces -= cell.kinds.length;
+      this.#cells.delete(step);
+      this.#answered.delete(step);
+    }
+  }
+}

@@ -1,0 +1,245 @@
+// The superstep timeline as a part of the page: lanes over real time, in the order in which things
+// happened, with the rank marked that everybody waited for.
+
+import { drawBarrierLines, drawLast, findBarriers } from "./barriers.js";
+import { Details } from "./details.js";
+import { setText } from "./dom.js";
+import { count, duration } from "./format.js";
+import { LaneChart } from "./lanechart.js";
+import { drawAxisEnds, drawLanes, lanesEnd } from "./lanepaint.js";
+import { totals } from "./lanes.js";
+import { textIn } from "./paint.js";
+import { drawSpans } from "./spans.js";
+import { clockTicks, TimeAxis } from "./timeaxis.js";
+import { tickEvery } from "./timescale.js";
+import { barrierWords, instantFigures, timelineLegend, timelineWords } from "./timelinewords.js";
+import { toothFigures } from "./toothwords.js";
+
+const ORDER_FROM_PX = 14; // a step narrower than this shows no order
+const BIN_PX = 3;
+const SLICES = 150_000; // drawn in their order at most; the lanes below show shares
+
+export class Timeline extends LaneChart {
+  #barriers = [];
+  #chosen = "";
+
+  constructor(parts) {
+    super({
+      ...parts,
+      names: { id: "timeline", title: "Timeline", kind: "timeline", about: "Timeline: a lane per rank over real time, in true order" },
+    });
+    this.details = new Details(this.model, () => this.schedule());
+  }
+
+  get axisPx() {
+    return 42;
+  }
+
+  legend() {
+    return timelineLegend();
+  }
+
+  /** The steps begin anew. */
+  forget() {
+    this.details.forget();
+  }
+
+  moreKeys() {
+    return { b: () => this.#stepBarrier(1), B: () => this.#stepBarrier(-1) };
+  }
+
+  keyWords() {
+    return `${super.keyWords()} B and Shift B go from barrier to barrier and tell who came last.`;
+  }
+
+  keyHint() {
+    return "Drag to pan, Ctrl + wheel or double click to zoom; keys as above, B and Shift + B: next and previous barrier";
+  }
+
+  sumsOf(view) {
+    return totals(this.model.store, view.from, view.to);
+  }
+
+  paint(context, f) {
+    const { model, details } = this;
+    f.store = model.store;
+    const steps = f.view.to - f.view.from;
+    f.k = 1;
+    while ((f.plotWidth / steps) * f.k < BIN_PX) f.k *= 2;
+    f.axis = new TimeAxis({ from: f.view.from, to: Math.min(f.view.to, Math.max(model.store.last + 1, f.view.from + 0.01)) }, f.plotWidth, (step) => model.timesOf(step));
+    f.ordered = f.plotWidth / steps >= ORDER_FROM_PX ? this.#orderedRanks(f) : new Set();
+    f.cellsOf = (step, ranks) => {
+      if (!f.ordered.has(ranks[0])) return null;
+      const cells = [];
+      for (const rank of ranks) {
+        const cell = details.get(step, rank);
+        if (cell === undefined) return null;
+        if (cell) cells.push(cell);
+      }
+      return cells.length ? cells : null;
+    };
+    drawGrid(context, f);
+    drawLanes(context, f, (lane, y, height) => {
+      drawSpans(context, f, lane, y, height);
+      drawLast(context, f, lane, y);
+    });
+    this.#barriers = findBarriers(f);
+    drawBarrierLines(context, f, this.#barriers, this.#chosen || this.#underPointer(f));
+    drawCuts(context, f);
+    drawAxis(context, f);
+    if (this.hover) drawCrosshair(context, f, this.hover);
+    details.want(f.ordered.size ? { from: f.axis.first, to: f.axis.end, ranks: [...f.ordered] } : null);
+    this.loader.want("timeline", f.view.from, f.view.to);
+  }
+
+  /** Ranks whose order within steps is drawn: lanes of one rank first, then nodes as far as that goes. */
+  #orderedRanks(f) {
+    const room = SLICES / this.details.perCell / (Math.ceil(f.view.to) - Math.floor(f.view.from));
+    const lanes = f.lanes.slice(f.firstLane, f.endLane).sort((a, b) => a.ranks.length - b.ranks.length);
+    const ranks = new Set();
+    for (const lane of lanes) {
+      if (ranks.size + lane.ranks.length <= Math.max(1, room)) for (const rank of lane.ranks) ranks.add(rank);
+    }
+    return ranks;
+  }
+
+  /** The barrier that the pointer's piece waits for. */
+  #underPointer(f) {
+    const { hover } = this;
+    const cells = hover && f.lanes[hover.lane] ? f.cellsOf(hover.step, f.lanes[hover.lane].ranks) : null;
+    for (const cell of cells?.length === 1 ? cells : []) {
+      for (let i = 0; i < cell.kinds.length; i += 1) {
+        if (cell.about[i] && cell.times[2 * i] <= hover.relNs && hover.relNs < cell.times[2 * i + 1]) return `${hover.step}|${cell.about[i].key}`;
+      }
+    }
+    return "";
+  }
+
+  describe(f) {
+    const { model, details } = this;
+    const first = f.axis.first;
+    const last = Math.min(f.axis.end, model.store.last + 1) - 1;
+    const gone = f.ordered.size > 0 && details.isGone(last);
+    const state = last < first ? "" : f.ordered.size === 0 ? "zoom in for the order within a step"
+      : gone ? "the order within these steps is not kept any more" : { loading: "loading the order within steps …", failed: "the order within steps cannot be had at present" }[details.state] ?? "";
+    setText(this.range, last < first ? "no steps yet" : [`steps ${count(first)}–${count(last)}`, duration(f.axis.spanNs), state].filter(Boolean).join(" · "));
+    setText(this.words, timelineWords(model, f));
+    this.canvas.dataset.ordered = this.#orderedCells(f);
+    this.canvas.dataset.barriers = this.#barriers.length;
+    this.canvas.dataset.bin = f.k;
+  }
+
+  #orderedCells(f) {
+    let cells = 0;
+    for (let i = f.firstLane; i < f.endLane; i += 1) {
+      for (let step = f.axis.first; f.ordered.size && step < f.axis.end; step += 1) cells += f.cellsOf(step, f.lanes[i].ranks)?.length ?? 0;
+    }
+    return cells;
+  }
+
+  stepAtX(x) {
+    return this.last.axis.under(x).place;
+  }
+
+  placeAt({ x, lane }) {
+    return { ...this.last.axis.under(x), x, lane };
+  }
+
+  placeToSpeak() {
+    const { axis } = this.last;
+    const step = Math.min(axis.end - 1, this.model.store.last);
+    return step < axis.first ? null : { step, relNs: NaN, x: NaN, lane: -1 };
+  }
+
+  figures(lane, place) {
+    const f = this.last;
+    const cells = f.cellsOf(place.step, lane.ranks);
+    if (cells && place.relNs === place.relNs) return instantFigures(f, lane, place, cells, this.model);
+    const bin = Math.floor(place.step / f.k);
+    const tooth = { first: bin * f.k, last: (bin + 1) * f.k - 1, row: f.store.bin(bin, f.k), cut: f.axis.isCut(place.step) };
+    return toothFigures(lane, tooth);
+  }
+
+  /** Go to the next or previous barrier, bring it into view and tell of it. */
+  #stepBarrier(by) {
+    const barriers = this.#barriers;
+    const at = barriers.findIndex((one) => one.id === this.#chosen);
+    const { axis, plotWidth } = this.last;
+    const seen = barriers.findIndex((one) => axis.xAt(one.step, one.at) >= 0);
+    const next = at >= 0 ? at + by : seen;
+    const one = barriers[next];
+    if (!one) {
+      this.#chosen = "";
+      if (barriers.length) this.viewport.pan(by * this.stride * 3);
+      return setText(this.told, barriers.length ? "No more barriers on the screen; moved on." : "No barriers are shown here; zoom in until the order within steps is drawn.");
+    }
+    this.#chosen = one.id;
+    const x = axis.xAt(one.step, one.at);
+    if (x < 0 || x > plotWidth) this.viewport.pan(axis.under(x).place - (this.viewport.from + this.viewport.to) / 2);
+    setText(this.told, barrierWords(one, this.model));
+    return this.schedule();
+  }
+}
+
+/** Where steps begin. */
+function drawGrid(context, f) {
+  const bottom = lanesEnd(f);
+  context.strokeStyle = f.colours.line;
+  context.lineWidth = 1;
+  context.beginPath();
+  for (const step of stepTicks(f, 10)) {
+    const x = Math.round(f.plotX + f.axis.x(step)) - 0.5;
+    if (x < f.plotX) continue;
+    context.moveTo(x, f.axisPx - 6);
+    context.lineTo(x, bottom);
+  }
+  context.stroke();
+}
+
+/** Steps whose beginnings are at least about `apart` px from each other. */
+function stepTicks(f, apart) {
+  const every = Math.max(1, tickEvery(f.axis.end - f.axis.first, Math.max(2, f.plotWidth / apart)));
+  const out = [];
+  for (let step = Math.ceil(f.axis.first / every) * every; step < f.axis.end; step += every) out.push(step);
+  return out;
+}
+
+/** A torn edge where a step is drawn shorter than it was. */
+function drawCuts(context, f) {
+  context.strokeStyle = f.colours.surface;
+  context.lineWidth = 3;
+  const bottom = lanesEnd(f);
+  for (let step = f.axis.first; f.k === 1 && step < f.axis.end; step += 1) {
+    if (!f.axis.isCut(step)) continue;
+    const x = f.plotX + (f.axis.x(step) + f.axis.x(step + 1)) / 2;
+    if (x < f.plotX || x > f.plotX + f.plotWidth) continue;
+    context.beginPath();
+    for (let y = f.axisPx, i = 0; y <= bottom; y += 7, i += 1) context.lineTo(x + (i % 2 ? 3 : -3), y);
+    context.stroke();
+  }
+}
+
+function drawAxis(context, f) {
+  const { colours: c, plotX, plotWidth } = f;
+  drawAxisEnds(context, f, "time", "step");
+  const row = f.axisPx / 2;
+  context.textAlign = "left";
+  context.fillStyle = c["ink-3"];
+  for (const { x, text } of clockTicks(f.axis)) {
+    context.fillRect(plotX + x, row - 5, 1, 5);
+    if (plotX + x + context.measureText(text).width < plotX + plotWidth + 8) context.fillText(text, plotX + x + 3, row - 9);
+  }
+  context.fillStyle = c["ink-2"];
+  for (const step of stepTicks(f, 56)) {
+    const x = Math.max(0, f.axis.x(step));
+    const end = f.axis.x(step + 1);
+    if (end - x < 20 && f.axis.x(step) < 0) continue;
+    textIn(context, count(step), plotX + x + 4, row * 1.5 + 1, 60);
+  }
+}
+
+function drawCrosshair(context, f, { x }) {
+  if (!(x >= 0)) return;
+  context.fillStyle = f.colours.focus;
+  context.fillRect(f.plotX + x, f.axisPx - 6, 1, lanesEnd(f) - f.axisPx + 6);
+}
