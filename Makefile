@@ -58,7 +58,7 @@ check-types:
 check-layers:
 	.venv/bin/lint-imports --no-logo
 check-dashboards:
-	$(PY) -m paceline_dashboards.build build dashboards/dist --check
+	$(PY) -m paceline_dashboards.build build dashboards/dist --prometheus-only dashboards/dist-prometheus --rules deploy/prometheus/rules --check
 check-unit:
 	$(PY) -m pytest -q -n 2 tests/unit
 
@@ -72,8 +72,8 @@ format: setup ## Put the code into its one format
 metrics-doc: setup ## Write the tables of docs/metrics.md from the catalogue
 	@$(PY) -m tools.metrics_doc
 
-dashboards: setup ## Build the committed dashboards
-	$(PY) -m paceline_dashboards.build build dashboards/dist
+dashboards: setup ## Build the committed dashboards, alerts and recording rules
+	$(PY) -m paceline_dashboards.build build dashboards/dist --prometheus-only dashboards/dist-prometheus --rules deploy/prometheus/rules
 
 constraints: setup ## Resolve constraints.txt anew
 	$(PY) tools/constraints.py

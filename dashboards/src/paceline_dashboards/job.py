@@ -2,214 +2,305 @@
 
 from __future__ import annotations
 
-from grafanalib.core import Dashboard, GridPos, Panel, Template, Templating, Time
+from grafanalib.core import Dashboard
 
-from paceline_dashboards import queries
-from paceline_dashboards.panels import (
+from paceline_dashboards import frame, job_steps
+from paceline_dashboards.charts import lines, states
+from paceline_dashboards.layout import Section, line, section
+from paceline_dashboards.panels import bar_gauge, limits, link, override, stat, table
+from paceline_dashboards.promql import IN_JOB
+from paceline_dashboards.queries import findings, variables
+from paceline_dashboards.queries import job as q
+from paceline_dashboards.targets import query, rows
+from paceline_dashboards.words import (
     BAD,
-    DATA_SOURCE,
+    COMPUTE,
     GOOD,
+    NAMED,
     NEUTRAL,
+    STANDS,
+    TRANSFER,
+    VERDICTS,
     WARNING,
-    bar_gauge,
-    heatmap,
-    lines,
-    query,
-    row,
-    stat,
-    steps,
-    table,
+    goes_on,
+    value_mappings,
 )
 
-UID = "paceline-job"
+GPU_HOURS = "suffix: GPU-h"
+_TO_RANK = frame.to_dashboard(frame.RANK, job="${job}", rank="${__data.fields.rank}")
+_TO_NODE = frame.to_dashboard(frame.RANK, job="${job}", node="${__data.fields.node:percentencode}")
+_ON_PAGE = "${page}/#/jobs/${job}"
 
 
-def _answer() -> list[Panel]:
-    return [
-        row("Who is slow, and what it costs", 0),
-        stat(
-            "Slow ranks",
-            "Ranks that Paceline names as the ones that set the pace. None is good.",
-            query(queries.FLAGGED_COUNT),
-            GridPos(h=4, w=4, x=0, y=1),
-            unit="none",
-            decimals=0,
-            limits=steps((None, GOOD), (1, BAD)),
-        ),
-        stat(
-            "Slowdown",
-            "Time of a step divided by what it would be without the slow ranks; 1 is none.",
-            query(queries.SLOWDOWN),
-            GridPos(h=4, w=4, x=4, y=1),
-            unit="none",
-            decimals=2,
-            limits=steps((None, GOOD), (1.05, WARNING), (1.2, BAD)),
-        ),
-        stat(
-            "Idle share",
-            "Share of all ranks' time that is spent waiting for the last one to arrive.",
-            query(queries.IDLE),
-            GridPos(h=4, w=4, x=0, y=5),
-            unit="percentunit",
-            decimals=1,
-            limits=steps((None, GOOD), (0.05, WARNING), (0.2, BAD)),
-        ),
-        stat(
-            "Wasted GPU-seconds",
-            "Time that ranks have waited for others since the job began, whoever caused it.",
-            query(queries.WASTED),
-            GridPos(h=4, w=4, x=4, y=5),
-            unit="s",
-            decimals=1,
-            limits=steps((None, NEUTRAL)),
-        ),
-        table(
-            "Named ranks",
-            "The ranks that findings name and that go on now, with their cost since the job began. "
-            "Arrived last: the share of the collectives that somebody waited in.",
-            [
-                query(queries.FLAGGED_WASTED, instant=True, table=True),
-                query(queries.FLAGGED_LATENESS, instant=True, table=True),
-            ],
-            GridPos(h=8, w=16, x=8, y=1),
-            columns={
-                "rank": "rank",
-                "kind": "finding",
-                "cause": "cause",
-                "Value #A": "wasted GPU-seconds",
-                "Value #B": "arrived last",
-            },
-            units={"wasted GPU-seconds": "s", "arrived last": "percentunit"},
-            sort_by="wasted GPU-seconds",
-        ),
-    ]
-
-
-def _sawtooth() -> list[Panel]:
-    return [
-        row("The sawtooth: fast ranks stand, the slow one never does", 9),
-        heatmap(
-            "Idle share, rank by time",
-            "Dark: the rank waits for others. A pale row among dark ones is the rank that all "
-            "others wait for.",
-            query(queries.WAIT_SHARE, "{{rank}}"),
-            GridPos(h=10, w=16, x=0, y=10),
-        ),
-        bar_gauge(
-            "Share of time others waited for this rank",
-            "Summed over the ranks that waited: 3 means that three ranks stood still all the time.",
-            query(queries.CAUSED_WAIT_SHARE, "rank {{rank}}"),
-            GridPos(h=10, w=8, x=16, y=10),
-            unit="none",
-        ),
-        lines(
-            "Idle share per rank",
-            "Seconds per second that each rank waits at collectives for the last to arrive.",
-            [query(queries.WAIT_SHARE, "rank {{rank}}")],
-            GridPos(h=8, w=12, x=0, y=20),
-            unit="percentunit",
-            top_is_one=True,
-        ),
-        lines(
-            "Own work per rank",
-            "Seconds per second that each rank spends on its own work, neither waiting nor "
-            "communicating. The slow rank is the highest line.",
-            [query(queries.SELF_SHARE, "rank {{rank}}")],
-            GridPos(h=8, w=12, x=12, y=20),
-            unit="percentunit",
-            top_is_one=True,
-        ),
-    ]
-
-
-def _steps() -> list[Panel]:
-    return [
-        row("Steps", 28),
-        lines(
-            "Step time",
-            "Median and 99th percentile of the time of a step.",
-            [query(queries.STEP_P50, "median"), query(queries.STEP_P99, "99th percentile")],
-            GridPos(h=8, w=8, x=0, y=29),
-            unit="s",
-        ),
-        lines(
-            "Slowdown and gamma",
-            "Gamma is exposed communication divided by compute: above 1 the network sets the pace.",
-            [query(queries.SLOWDOWN, "slowdown"), query(queries.GAMMA, "gamma")],
-            GridPos(h=8, w=8, x=8, y=29),
-            unit="none",
-        ),
-        lines(
-            "Wasted GPU-seconds by rank",
-            "Time that others have waited since the job began, blamed on the rank that caused it.",
-            [query(queries.WASTED_BY_RANK, "rank {{rank}}")],
-            GridPos(h=8, w=8, x=16, y=29),
-            unit="s",
-        ),
-    ]
-
-
-def _trust() -> list[Panel]:
-    return [
-        row("Whether to believe it", 37),
-        lines(
-            "Ranks seen",
-            "How many ranks send, by the state of their job. Fewer than the job has: some send "
-            "nothing, and the verdict cannot see them.",
-            [query(queries.RANKS_SEEN, "{{state}}")],
-            GridPos(h=7, w=8, x=0, y=38),
-            unit="none",
-        ),
-        lines(
-            "Age of the answer, all jobs",
-            "From the arrival of the newest analysed frame at the collector to its analysis.",
-            [query(queries.ANALYSIS_LAG, "analysis lag")],
-            GridPos(h=7, w=8, x=8, y=38),
-            unit="s",
-        ),
-        lines(
-            "Dropped, all jobs",
-            "What Paceline could not keep, by stage and reason. Anything here makes verdicts less "
-            "sure; they say so.",
-            [query(queries.DROPPED, "{{stage}}: {{reason}}")],
-            GridPos(h=7, w=8, x=16, y=38),
-            unit="short",
-        ),
-    ]
-
-
-def _variables() -> Templating:
-    return Templating(
-        list=[
-            Template(name="datasource", label="Data source", type="datasource", query="prometheus"),
-            Template(name="job", label="Job", query=queries.JOBS, dataSource=DATA_SOURCE),
-            Template(
-                name="rank",
-                label="Rank",
-                query=queries.RANKS,
-                dataSource=DATA_SOURCE,
-                includeAll=True,
-                multi=True,
-                allValue=".*",
-                default="$__all",
-                sort=3,  # by number
+def _answer() -> Section:
+    return section(
+        "Who is slow, and what it costs",
+        line(
+            4,
+            stat(
+                "Verdict",
+                "The collector's answer. Evidence and the next command are on the page.",
+                query(findings.verdict(IN_JOB)),
+                mappings=value_mappings(VERDICTS),
+                thresholds=limits((None, NEUTRAL)),
+                spark=False,
             ),
-        ]
+            stat(
+                "Slow ranks",
+                "Ranks that findings name now. None is good.",
+                query(findings.FLAGGED_COUNT),
+                thresholds=limits((None, GOOD), (1, BAD)),
+            ),
+            stat(
+                "Slowdown S",
+                "Time of a step over what it would be without what the findings name; 1 is none.",
+                query(q.SLOWDOWN),
+                thresholds=limits((None, GOOD), (1.05, WARNING), (1.2, BAD)),
+                decimals=2,
+            ),
+            stat(
+                "Would come back",
+                "Share of the job's time that it gets back when what the findings name is gone.",
+                query(q.RECOVERABLE),
+                unit="percentunit",
+                thresholds=limits((None, GOOD), (0.05, WARNING), (0.2, BAD)),
+                decimals=1,
+            ),
+            stat(
+                "Idle share",
+                "Share of all ranks' time that is spent waiting for the last one to arrive.",
+                query(q.IDLE),
+                unit="percentunit",
+                thresholds=limits((None, GOOD), (0.05, WARNING), (0.2, BAD)),
+                decimals=1,
+            ),
+            stat(
+                "Gamma",
+                "Exposed communication over compute; above 1 the network sets the pace.",
+                query(q.GAMMA),
+                thresholds=limits((None, GOOD), (1, WARNING)),
+                decimals=2,
+            ),
+            stat(
+                "Wasted so far",
+                "GPU-hours that ranks have waited since the job began, blamed on some rank.",
+                query(q.WASTED_HOURS),
+                unit=GPU_HOURS,
+                thresholds=limits((None, NEUTRAL)),
+                decimals=3,
+            ),
+            stat(
+                "Wasted now",
+                "GPUs that might as well be off: GPU-seconds of blamed waiting per second.",
+                query(q.WASTED_NOW),
+                unit="suffix: GPUs",
+                thresholds=limits((None, GOOD), (1, WARNING)),
+                decimals=1,
+            ),
+            widths=(4, 2, 3, 3, 3, 3, 3, 3),
+        ),
+        line(
+            7,
+            table(
+                "Named ranks",
+                "The ranks that findings name and that go on now, with their cost since the job "
+                "began. Arrived last: the share of the collectives that somebody waited in.",
+                [
+                    rows(findings.FLAGGED_NODE),
+                    rows(q.FLAGGED_WASTED),
+                    rows(q.FLAGGED_LATENESS),
+                    rows(findings.SILENCED),
+                ],
+                columns={
+                    "rank": "rank",
+                    "node": "node",
+                    "kind": "finding",
+                    "cause": "cause",
+                    "Value #B": "wasted GPU time",
+                    "Value #C": "arrived last",
+                    "Value #D": "silenced",
+                },
+                sort_by="wasted GPU time",
+                overrides=[
+                    override(
+                        "rank",
+                        links=[
+                            *link("Beside its peers", _TO_RANK),
+                            *link("On the page", _ON_PAGE, new_tab=True),
+                        ],
+                    ),
+                    override("node", links=link("Look at the node", _TO_NODE)),
+                    override("wasted GPU time", unit="s", decimals=1),
+                    override("arrived last", unit="percentunit", decimals=0),
+                    override("silenced", mappings=goes_on("#9fa7b3")),
+                ],
+            ),
+            bar_gauge(
+                "What draining gives back",
+                "Share of the job's time that it would get back without the node.",
+                query(q.NODE_RECOVERABLE, "{{node}}", instant=True),
+                unit="percentunit",
+                decimals=1,
+            ),
+            widths=(16, 8),
+        ),
     )
 
 
-def dashboard() -> Dashboard:
+def _steps() -> Section:
+    return section(
+        "Step time",
+        line(
+            8,
+            lines(
+                "Step time",
+                "Median and 99th percentile of the time of a step.",
+                [query(q.STEP_P50, "median"), query(q.STEP_P99, "99th percentile")],
+                unit="s",
+            ),
+            lines(
+                "What a step consists of",
+                "Mean over the ranks: own work, exposed communication, waiting for others.",
+                [
+                    query(q.SPLIT_SELF, "compute"),
+                    query(q.SPLIT_TRANSFER, "exposed communication"),
+                    query(q.SPLIT_WAIT, "wait"),
+                ],
+                unit="s",
+                stacked=True,
+                overrides=[
+                    override(name, color={"mode": "fixed", "fixedColor": colour})
+                    for name, colour in (
+                        ("compute", COMPUTE),
+                        ("exposed communication", TRANSFER),
+                        ("wait", STANDS),
+                    )
+                ],
+            ),
+            lines(
+                "Slowdown S and gamma",
+                "S: step time over what it would be without the findings. Gamma: exposed "
+                "communication over compute.",
+                [query(q.SLOWDOWN, "slowdown S"), query(q.GAMMA, "gamma")],
+            ),
+        ),
+    )
+
+
+def _blame() -> Section:
+    return section(
+        "Blame and cost",
+        line(
+            8,
+            lines(
+                "GPUs standing for a rank",
+                "GPU-seconds of waiting per second, blamed on the rank that caused it, after "
+                "inherited lateness went back to its cause.",
+                [query(q.BLAME_BY_RANK, "rank {{rank}}")],
+                stacked=True,
+            ),
+            lines(
+                "GPUs standing for a node",
+                "The same by node, complete.",
+                [query(q.BLAME_BY_NODE, "{{node}}")],
+                stacked=True,
+            ),
+            lines(
+                "By finding and cause",
+                "GPU-seconds per second that findings have cost.",
+                [query(q.BLAME_BY_CAUSE, "{{kind}}: {{cause}}")],
+                stacked=True,
+            ),
+        ),
+        line(
+            7,
+            states(
+                "Findings",
+                "When each finding went on.",
+                [query(findings.GOING_ON, "{{kind}}: {{cause}}")],
+                mappings=goes_on(NAMED),
+                words=False,
+                none="nothing was found in the time shown",
+            ),
+            states(
+                "Named nodes",
+                "When findings named a node or its ranks.",
+                [query(findings.NODES_GOING_ON, "{{node}}: {{kind}}, {{cause}}")],
+                mappings=goes_on(NAMED),
+                words=False,
+                none="no node was named in the time shown",
+            ),
+            lines(
+                "Oldest collective in flight",
+                "How long a rank has been in the collective that it is in. A line that climbs "
+                "without end is a job that hangs.",
+                [query(q.IN_FLIGHT, "rank {{rank}}")],
+                unit="s",
+            ),
+        ),
+    )
+
+
+def _trust() -> Section:
+    return section(
+        "Whether to believe it",
+        line(
+            7,
+            lines(
+                "Ranks seen",
+                "How many ranks send, by the state of their job, and how many the job has. Those "
+                "that send nothing the verdict cannot see.",
+                [
+                    query(q.RANKS_SEEN, "{{state}}"),
+                    query(q.WORLD_SIZE, "limit"),
+                    query(q.SILENT_RANKS, "silent ranks"),
+                    query(q.RANK_SERIES, "with series of their own"),
+                ],
+            ),
+            lines(
+                "Steps",
+                "The newest step that was analysed. A line that stops is a job that stands.",
+                [query(q.LAST_STEP, "last step")],
+                from_zero=False,
+            ),
+            lines(
+                "Age of the answer, and sampling",
+                "From the arrival of the newest analysed frame at the collector to its analysis, "
+                "all jobs; and every which step the collector asks for while it cannot keep up.",
+                [query(q.ANALYSIS_LAG, "analysis lag"), query(q.STRIDE, "stride")],
+                overrides=[override("analysis lag", unit="s")],
+            ),
+            lines(
+                "Dropped, all jobs",
+                "What Paceline could not keep, by stage and reason. Anything here makes verdicts "
+                "less sure; they say so.",
+                [query(q.DROPPED, "{{stage}}: {{reason}}")],
+                unit="short",
+            ),
+        ),
+    )
+
+
+def dashboard(sources: frame.Sources) -> Dashboard:
     """Return the dashboard of one job."""
-    return Dashboard(
-        title="Paceline / Job",
-        uid=UID,
-        description="Which rank sets the pace of one training job, why, and what it costs.",
-        tags=["paceline"],
-        timezone="browser",
-        refresh="10s",
-        time=Time("now-30m", "now"),
-        graphTooltip=1,  # one crosshair over all panels
-        editable=False,
-        templating=_variables(),
-        panels=[*_answer(), *_sawtooth(), *_steps(), *_trust()],
+    return frame.dashboard(
+        frame.JOB,
+        "Paceline / Job",
+        "Which rank sets the pace of one training job, why, and what it costs.",
+        [
+            frame.job(),
+            frame.several("rank", "Rank", variables.RANKS, of_all=True, by_number=True),
+        ],
+        [
+            _answer(),
+            job_steps.sawtooth_section(with_sql=sources.sql),
+            job_steps.who_waits(),
+            _steps(),
+            _blame(),
+            *([job_steps.lanes()] if sources.sql else []),
+            _trust(),
+        ],
+        sources=sources,
+        page_path="#/jobs/${job}",
+        incidents_of=IN_JOB,
     )

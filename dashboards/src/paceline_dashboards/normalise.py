@@ -74,6 +74,8 @@ def _scale(panel: Json) -> None:
 
 
 def _target(target: Json) -> Json:
+    if "rawSql" in target:
+        return target
     result = _drop(target, LEGACY_TARGET_KEYS)
     if not result.get("interval"):
         result.pop("interval", None)

@@ -19,7 +19,12 @@ CATALOGUE = {
     for suffix in (("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",))
 }
 SELECTION = re.compile(r"\b(paceline_[a-z0-9_]+)(?:\{([^}]*)\})?")
-DASHBOARDS = {name: json.loads(text) for name, text in build.render().items()}
+DASHBOARDS = {
+    f"{kind}/{name}": json.loads(text)
+    for kind, sql in (("dist", True), ("dist-prometheus", False))
+    for name, text in build.render(sql=sql).items()
+}
+ROUND_SECONDS = {"$__rate_interval": "1m", "$__range": "30m"}
 
 
 def each_panel() -> list[Any]:
@@ -30,8 +35,41 @@ def each_panel() -> list[Any]:
     ]
 
 
-def test_committed_dashboards_are_what_the_code_builds(repository: Path) -> None:
-    assert build.stale(repository / "dashboards/dist") == [], "run `make dashboards` and commit"
+def plain(expr: str) -> str:
+    for name, value in ROUND_SECONDS.items():
+        expr = expr.replace(name, value)
+    return expr
+
+
+def exprs(panel: dict[str, Any]) -> list[str]:
+    return [target["expr"] for target in panel.get("targets", []) if "expr" in target]
+
+
+@pytest.mark.parametrize(("kind", "sql"), [("dist", True), ("dist-prometheus", False)])
+def test_committed_dashboards_are_what_the_code_builds(
+    repository: Path, kind: str, sql: bool
+) -> None:
+    out_of_date = build.stale(repository / "dashboards" / kind, sql=sql)
+    assert out_of_date == [], "run `make dashboards` and commit"
+
+
+def test_five_dashboards_answer_for_fleet_job_rank_network_and_paceline_itself() -> None:
+    uids = {dashboard["uid"] for dashboard in DASHBOARDS.values()}
+    names = ("fleet", "job", "rank", "network", "itself")
+    assert uids == {f"paceline-{name}" for name in names}
+
+
+def test_without_postgresql_nothing_asks_for_it() -> None:
+    texts = build.render(sql=False).values()
+    assert not any("postgresql" in text or "${sql" in text for text in texts)
+
+
+def test_with_postgresql_the_sawtooth_is_the_first_panel_of_its_section() -> None:
+    panels = DASHBOARDS["dist/job.json"]["panels"]
+    headings = [place for place, panel in enumerate(panels) if panel["type"] == "row"]
+    tooth = panels[headings[1] + 1]
+    assert tooth["type"] == "trend"
+    assert tooth["datasource"]["uid"] == "${sql}"
 
 
 def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -61,25 +99,25 @@ def test_check_notices_a_dashboard_that_nothing_builds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("panel", each_panel())
 def test_every_query_uses_catalogued_metrics(panel: dict[str, Any]) -> None:
-    for target in panel.get("targets", []):
-        names = SERIES.findall(target["expr"])
-        assert names, target["expr"]
+    for expr in exprs(panel):
+        names = SERIES.findall(expr)
+        assert names, expr
         for name in names:
-            assert name in CATALOGUE, target["expr"]
+            assert name in CATALOGUE, expr
 
 
 @pytest.mark.parametrize("panel", each_panel())
 def test_every_query_selects_and_groups_by_labels_that_its_metrics_have(
     panel: dict[str, Any],
 ) -> None:
-    for target in panel.get("targets", []):
-        selections = SELECTION.findall(target["expr"])
+    for expr in exprs(panel):
+        selections = SELECTION.findall(expr)
         for name, selectors in selections:
             chosen = set(re.findall(r"([a-z_]+)=", selectors))
-            assert chosen <= CATALOGUE[name], target["expr"]
-        known = set[str]().union(*(CATALOGUE[name] for name, _ in selections))
-        for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", target["expr"]):
-            assert set(group.split(", ")) <= known, target["expr"]
+            assert chosen <= CATALOGUE[name], expr
+        known = {"row"}.union(*(CATALOGUE[name] for name, _ in selections))
+        for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", expr):
+            assert set(group.split(", ")) <= known, expr
 
 
 def test_every_query_is_valid_promql(tmp_path: Path) -> None:
@@ -87,10 +125,16 @@ def test_every_query_is_valid_promql(tmp_path: Path) -> None:
     if promtool is None:
         pytest.skip("promtool is missing: apt-get install prometheus")
     queries = {
-        target["expr"].replace("$__rate_interval", "1m")
+        plain(expr)
         for dashboard in DASHBOARDS.values()
         for panel in dashboard["panels"]
-        for target in panel.get("targets", [])
+        for expr in exprs(panel)
+    }
+    queries |= {
+        mark["expr"]
+        for dashboard in DASHBOARDS.values()
+        for mark in dashboard["annotations"]["list"]
+        if "expr" in mark
     }
     rules = [{"record": f"query:{n}", "expr": expr} for n, expr in enumerate(sorted(queries))]
     path = tmp_path / "rules.json"  # JSON is YAML
@@ -116,10 +160,58 @@ def test_every_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
 @pytest.mark.parametrize("panel", each_panel())
 def test_every_panel_takes_its_data_from_the_variable(panel: dict[str, Any]) -> None:
     if panel["type"] != "row":
-        source = {"type": "prometheus", "uid": "${datasource}"}
-        assert panel["datasource"] == source
+        source = panel["datasource"]
+        assert source in (
+            {"type": "prometheus", "uid": "${datasource}"},
+            {"type": "grafana-postgresql-datasource", "uid": "${sql}"},
+        )
         assert all(target["datasource"] == source for target in panel["targets"])
         assert "maxDataPoints" not in panel
+
+
+def links_of(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["url"]] if isinstance(value.get("url"), str) else []
+        return own + [url for inner in value.values() for url in links_of(inner)]
+    return [url for inner in value for url in links_of(inner)] if isinstance(value, list) else []
+
+
+@pytest.mark.parametrize("dashboard", [*DASHBOARDS.values()], ids=[*DASHBOARDS])
+def test_links_lead_to_dashboards_that_exist_and_name_their_variables(
+    dashboard: dict[str, Any],
+) -> None:
+    variables = {
+        one["uid"]: {variable["name"] for variable in one["templating"]["list"]}
+        for one in DASHBOARDS.values()
+    }
+    urls = [url for url in links_of(dashboard) if url]
+    assert any(url.startswith("${page}/") for url in urls)
+    for url in urls:
+        if not url.startswith("${page}/"):
+            found = re.match(r"/d/([a-z-]+)\?", url)
+            assert found, url
+            assert set(re.findall(r"&var-([a-z]+)=", url)) <= variables[found.group(1)], url
+
+
+@pytest.mark.parametrize("dashboard", [*DASHBOARDS.values()], ids=[*DASHBOARDS])
+def test_queries_use_only_variables_that_their_dashboard_has(dashboard: dict[str, Any]) -> None:
+    known = {variable["name"] for variable in dashboard["templating"]["list"]}
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            text = target.get("expr") or target["rawSql"]
+            used = set(re.findall(r"\$\{?([a-z]+)", text))
+            assert used <= known, text
+
+
+def test_dashboards_of_jobs_mark_incidents() -> None:
+    for name, dashboard in DASHBOARDS.items():
+        marks = {mark["name"]: mark["enable"] for mark in dashboard["annotations"]["list"]}
+        if "itself" in name:
+            assert not marks
+        elif name.startswith("dist/"):
+            assert marks == {"Incidents": True, "Named": False, "Findings": False}
+        else:
+            assert marks == {"Named": True, "Findings": True}
 
 
 @pytest.mark.parametrize("dashboard", [*DASHBOARDS.values()], ids=[*DASHBOARDS])

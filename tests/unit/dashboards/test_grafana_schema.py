@@ -22,7 +22,11 @@ plugins.register_default_plugins()
 
 
 def dashboards() -> list[Any]:
-    return [pytest.param(json.loads(text), id=name) for name, text in build.render().items()]
+    return [
+        pytest.param(json.loads(text), id=f"{name}-{'sql' if sql else 'prometheus'}")
+        for sql in (True, False)
+        for name, text in build.render(sql=sql).items()
+    ]
 
 
 def through_grafanas_types(model: Any, value: dict[str, Any]) -> Any:
@@ -59,8 +63,7 @@ def test_dashboard_survives_grafanas_own_types(dashboard: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("part", ["options", "fieldConfig"])
 def test_a_key_that_grafana_does_not_know_is_noticed(part: str) -> None:
-    (text, *_) = build.render().values()
-    panels = json.loads(text)["panels"]
+    panels = json.loads(build.render()["job.json"])["panels"]
     panel = next(panel for panel in panels if panel["type"] == "heatmap")
     target = panel["options"] if part == "options" else panel["fieldConfig"]["defaults"]["custom"]
     target["keyOfAnotherAge"] = 1

@@ -1,0 +1,1 @@
+"""The queries of the dashboards: PromQL over the agent's catalogue of metrics, and SQL."""
