@@ -20,12 +20,21 @@ from paceline.sidecar.progress import Progress
 from paceline.sidecar.telemetry.buffer import Sample, TelemetryBuffer
 
 FLUSH_RECORDS = 2048
-FLUSH_S = 1.0
 HEARTBEAT_S = 5.0
 """Without records a chunk is made this often: it carries liveness, losses, and what is pending."""
 MAX_BUFFERED = 4096
+FLUSH_S = 1.0
+FLUSH_OF_MANY_S = 2.0
+MANY_RANKS = 8192
+"""Jobs of more ranks send half as many frames: what a frame costs a collector is for the most part
+not its records, and one job is analysed in one process (docs/sizing.md)."""
 _MAX_FACTS = 64
 _LARGEST_NS = (1 << 62) - 1
+
+
+def flush_period_s(world_size: int) -> float:
+    """Return how often a rank that records makes a chunk."""
+    return FLUSH_S if world_size <= MANY_RANKS else FLUSH_OF_MANY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +100,7 @@ class Follower:
         self._meta_corrupt = 0
         self._last_chunk_s = -HEARTBEAT_S
         identity = reader.identity
+        self._flush_s = flush_period_s(identity.world_size)
         self._same_clock = identity.boot_id == boot_id() and (
             identity.time_namespace == time_namespace()
         )
@@ -166,7 +176,7 @@ class Follower:
         if self.ended or self._count >= FLUSH_RECORDS:
             return True
         # At the same moments for every ring, so that one POST carries them all.
-        period_s = FLUSH_S if self._read else HEARTBEAT_S
+        period_s = self._flush_s if self._read else HEARTBEAT_S
         return now_s // period_s != self._last_chunk_s // period_s
 
     def chunk(self) -> Chunk:

@@ -17,7 +17,7 @@ from paceline.wire.frames import Frame
 from paceline_service.analysis.records import Int64Array
 from paceline_service.bench.load.encode import columns_of_ranks
 from paceline_service.bench.load.job import MadeUpJob
-from paceline_service.bench.load.shape import FLUSH_S, RANKS_PER_NODE, LoadShape
+from paceline_service.bench.load.shape import RANKS_PER_NODE, LoadShape
 
 _TIMES = ("start_ns", "end_ns", "join_ns", "issue_ns")
 SPARE_RATIO = 0.1
@@ -90,7 +90,7 @@ class Bodies:
         sizes = []
         size = 0
         for rank, columns in enumerate(columns_of_ranks(table)):
-            sent_ns = round(steps.stop * shape.step_s * 1e9 + FLUSH_S * 1e9)
+            sent_ns = round(steps.stop * shape.step_s * 1e9 + shape.flush_s * 1e9)
             offset_ns = int(self._job.offset_ns[rank])
             packed = encode_frame(
                 Frame(

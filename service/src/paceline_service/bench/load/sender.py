@@ -1,6 +1,6 @@
 """Sends the bodies of a load as its sidecars would: a connection a node, in order, at its time.
 
-A step's records leave a node up to ``FLUSH_S`` after the step: every node flushes once a second,
+A step's records leave a node up to ``flush_s`` after the step: every node flushes so often,
 at a moment of its own. What could not be sent in its time goes with what came after it, up to
 ``MAX_BODY_BYTES``; a refusal is followed by a pause as the sidecar makes it.
 """
@@ -20,7 +20,6 @@ from paceline.errors import TransportError
 from paceline.sidecar.sender import MAX_BODY_BYTES, backoff_s
 from paceline_service.bench.load.bodies import Bodies
 from paceline_service.bench.load.connection import Answer, Connection
-from paceline_service.bench.load.shape import FLUSH_S
 
 WINDOW = 4
 """Without a rate no node is further than this many frames before the slowest."""
@@ -98,7 +97,7 @@ class Sender:
         self._nodes = [
             _Node(
                 number=number, order=self._order(), connection=Connection(address, token),
-                phase_s=self._random.random() * FLUSH_S,
+                phase_s=self._random.random() * self._shape.flush_s,
             )
             for number in range(self._shape.nodes)
         ]  # fmt: skip
@@ -136,7 +135,7 @@ class Sender:
             for key, events in self._selector.select(min(max(next_s, 0.0), _IDLE_S)):
                 heard_s = time.monotonic()
                 left -= self._serve(key.data, events)
-            if time.monotonic() - heard_s > STALLED_S + self._shape.step_s + FLUSH_S:
+            if time.monotonic() - heard_s > STALLED_S + self._shape.step_s + self._shape.flush_s:
                 raise TransportError(f"no answer of the collector for {STALLED_S:.0f} s")
         sent.wall_s = time.monotonic() - began_s
         sent.cpu_s = time.process_time() - cpu_s

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.errors import InputError
+from paceline.sidecar.follow import FLUSH_RECORDS, flush_period_s
 
 RANKS_PER_NODE = 8
-FLUSH_S = 1.0
-"""A sidecar makes a frame of what a rank has written once a second (docs/sidecar.md)."""
-FRAME_RECORDS = 2048
-"""Or when a rank has written so many records."""
 PHASES = 4
 MAX_LATER_PERCENT = 1000.0
 
@@ -47,6 +44,11 @@ class LoadShape:
         return 1.0 / self.rate if self.rate else 1.0
 
     @property
+    def flush_s(self) -> float:
+        """How often a sidecar makes a frame of what a rank has written (docs/sidecar.md)."""
+        return flush_period_s(self.ranks)
+
+    @property
     def nodes(self) -> int:
         """How many sidecars send, each over a connection of its own."""
         return -(-self.ranks // RANKS_PER_NODE)
@@ -59,8 +61,8 @@ class LoadShape:
     @property
     def steps_per_frame(self) -> int:
         """How many steps a frame carries, as a sidecar would cut them."""
-        in_a_flush = int(FLUSH_S / self.step_s + 1e-9)
-        return max(min(in_a_flush, FRAME_RECORDS // self.records_per_step), 1)
+        in_a_flush = int(self.flush_s / self.step_s + 1e-9)
+        return max(min(in_a_flush, FLUSH_RECORDS // self.records_per_step), 1)
 
     @property
     def blocks(self) -> int:
