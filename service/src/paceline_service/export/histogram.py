@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from paceline_service.export.prometheus import HistogramSample
+from paceline_service.export.rows import HistogramRow, histogram_row
 
 DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -26,8 +26,6 @@ class Histogram:
         self._counts[bisect_left(self._bounds_s, duration_s)] += 1
         self._total_s += duration_s
 
-    def sample(self) -> HistogramSample:
+    def sample(self) -> HistogramRow:
         """Return what was counted so far."""
-        return HistogramSample(
-            bounds=self._bounds_s, buckets=tuple(self._counts), total=self._total_s
-        )
+        return histogram_row(self._bounds_s, self._counts, self._total_s)
