@@ -1,0 +1,122 @@
+"""Pieces of text for annotations, in the template language of Prometheus.
+
+Names in labels come from agents. A node whose name no host can have gets no command that holds
+it: what is pasted into a shell is made of checked names only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paceline import metrics
+
+REASONS = {
+    "gpu_throttle": "its GPU runs at reduced clocks",
+    "gpu_fault": "its GPU or the GPU's link is faulty",
+    "compute": "its computation takes longer than that of its peers",
+    "input": "its data loader is slow",
+    "host": "its host is short of CPU",
+    "gc": "Python's garbage collector pauses it",
+    "network": "its network is slow",
+}
+_UNKNOWN_REASON = "the reason is not known"
+_HOST_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+NODE = "{{ if $labels.node }}{{ $labels.node }}{{ else }}an unknown node{{ end }}"
+REPORT = "paceline report {{ $labels.job }}"
+_DRAIN = (
+    "scontrol update nodename={{ $labels.node }} state=drain "
+    'reason=paceline-{{ reReplaceAll "_" "-" CAUSE }}  # Kubernetes: kubectl cordon '
+    "{{ $labels.node }}"
+)
+_BY_CAUSE = {
+    "input": "iostat -x 1 3; top -b -n 1 | head -20  # on {{ $labels.node }}: then more data "
+    "loader workers, or local copies of the data",
+    "host": "top -H -b -n 1 | head -30  # on {{ $labels.node }}: what takes the CPUs of the job",
+    "gc": "gc.collect(); gc.freeze()  # in the program, once after setting up, on every rank",
+    "network": "ibstat; ibqueryerrors; ethtool -S IFACE | grep -i err  # on {{ $labels.node }}",
+}
+
+
+def reason(cause: str = "$labels.cause") -> str:
+    """Return the words for a cause, which is a label or a variable of the template."""
+    return choice(cause, REASONS, _UNKNOWN_REASON)
+
+
+def command(cause: str = "$labels.cause") -> str:
+    """Return the next command for a node and a cause."""
+    chosen = choice(cause, _BY_CAUSE, _DRAIN.replace("CAUSE", cause))
+    return safely(chosen)
+
+
+def safely(text: str, otherwise: str = REPORT) -> str:
+    """Return ``text`` where the node has a name that a command may hold."""
+    test = f'{{{{ if match "{_HOST_NAME}" $labels.node }}}}'
+    return f"{test}{text}{{{{ else }}}}{otherwise}{{{{ end }}}}"
+
+
+def choice(value: str, texts: Mapping[str, str], otherwise: str) -> str:
+    """Return the text whose key ``value`` has."""
+    parts = [
+        f'{{{{ {"if" if n == 0 else "else if"} eq {value} "{key}" }}}}{text}'
+        for n, (key, text) in enumerate(texts.items())
+    ]
+    return "".join(parts) + f"{{{{ else }}}}{otherwise}{{{{ end }}}}"
+
+
+def asked(query: str, labels: str, shown: str) -> str:
+    """Return ``shown`` with the answer of a query as ``.``; nothing where there is none.
+
+    Args:
+        query: with ``%q`` for each label.
+        labels: what stands for them, for example ``$labels.job``.
+        shown: a template.
+    """
+    return f"{{{{ with printf `{query}` {labels} | query }}}}{shown}{{{{ end }}}}"
+
+
+def listed(query: str, labels: str, shown: str) -> str:
+    """Return ``shown`` once for each answer of a query, with commas between."""
+    return (
+        f"{{{{ range $n, $row := (printf `{query}` {labels} | query) }}}}"
+        f"{{{{ if $n }}}}, {{{{ end }}}}{shown}{{{{ end }}}}"
+    )
+
+
+def cost(query: str = "", labels: str = "", *, doing: str = "stand idle for it") -> str:
+    """Return a sentence with the waste per hour, and since the job began where that is counted.
+
+    Args:
+        query: a counter of GPU-seconds, with ``%q`` for each label.
+        labels: what stands for them.
+        doing: what the GPUs do.
+    """
+    total = asked(
+        f"sum({query}) / 3600",
+        labels,
+        '; {{ . | first | value | printf "%.1f" }} GPU-hours since the job began',
+    )
+    measured = (
+        '{{ $value | printf "%.1f" }} GPU-hours are lost every hour, as so many GPUs '
+        f"{doing}{total if query else ''}"
+    )
+    unknown = "not measured yet, or next to nothing"
+    return f"Cost: {{{{ if ge $value 0.05 }}}}{measured}{{{{ else }}}}{unknown}{{{{ end }}}}."
+
+
+def gain(query: str, labels: str, without: str) -> str:
+    """Return a sentence about what a job gets back."""
+    shown = "{{ . | first | value | humanizePercentage }}"
+    return asked(query, labels, f" Without {without} the job would take {shown} less time.")
+
+
+def gain_of_node() -> str:
+    """Return the sentence about draining a node."""
+    query = f"max({metrics.NODE_RECOVERABLE_RATIO.name}{{job=%q,node=%q}}) > 0"
+    return gain(query, "$labels.job $labels.node", "this node")
+
+
+def gain_of_job() -> str:
+    """Return the sentence about all that the findings of a job name."""
+    query = f"max({metrics.JOB_RECOVERABLE_RATIO.name}{{job=%q}}) > 0"
+    return gain(query, "$labels.job", "what its findings name")
