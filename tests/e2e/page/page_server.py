@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.e2e.page import page_people
 from tests.e2e.page.page_jobs import PageJob, standard_jobs
+from tests.e2e.page.page_timeline import DEFAULT_STEPS as TIMELINE_STEPS
+from tests.e2e.page.page_timeline import timeline
 
 WEB = Path(__file__).resolve().parents[3] / "service/src/paceline_service/web"
 TYPES = {
@@ -105,8 +108,13 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(200, path.read_bytes(), TYPES[path.suffix])
 
     def _api(self, parts: list[str], query: dict[str, str]) -> None:
+        jobs = list(self.server.jobs.values())
         if parts == ["v1", "jobs"]:
-            return self._json({"jobs": [job.row() for job in self.server.jobs.values()]})
+            return self._json({"jobs": [job.row() for job in jobs], "next": None})
+        if parts == ["v1", "offenders"]:
+            return self._json({"offenders": page_people.offenders(jobs), "next": None})
+        if parts[:2] == ["v1", "incidents"]:
+            return self._incidents(parts[2:], query)
         job = self.server.jobs.get(parts[2]) if len(parts) > 2 else None
         if job is None:
             return self._problem(404, "no such job")
@@ -115,11 +123,33 @@ class _Handler(BaseHTTPRequestHandler):
             return self._events(job)
         answers: dict[str, Callable[[], dict[str, Any]]] = {
             "": job.detail, "ranks": job.rank_rows, "report": job.report,
-            "steps": lambda: _steps(job, query), "incidents": lambda: {"incidents": []},
+            "steps": lambda: _steps(job, query),
+            "timeline": lambda: _timeline(job, query),
+            "incidents": lambda: {"incidents": self._all_incidents()[job.name], "next": None},
+            "what-if": lambda: page_people.what_if(job, query.get("without")),
+            "settings": lambda: page_people.settings(job),
         }  # fmt: skip
         if what not in answers:
             return self._problem(404, what)
+        if what == "timeline" and int(query.get("to", job.steps)) < job.raw_from:
+            return self._problem(404, "no raw frames are kept")
         return self._json(answers[what]())
+
+    def _all_incidents(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the incidents of every job; each job has ten numbers."""
+        jobs = self.server.jobs.values()
+        return {job.name: page_people.incidents(job, 10 * i + 1) for i, job in enumerate(jobs)}
+
+    def _incidents(self, parts: list[str], query: dict[str, str]) -> None:
+        rows = [row for rows in self._all_incidents().values() for row in rows]
+        if parts:
+            found = [row for row in rows if str(row["id"]) == parts[0]]
+            if not found:
+                return self._problem(404, "no such incident")
+            return self._json({**found[0], "acknowledgements": []})
+        states = {"open": [True], "closed": [False]}.get(query.get("state", ""), [True, False])
+        chosen = [row for row in rows if row["open"] in states]
+        return self._json({"incidents": chosen, "next": None})
 
     def _events(self, job: PageJob) -> None:
         if self.server.streams_refused:
@@ -172,6 +202,12 @@ def _steps(job: PageJob, query: dict[str, str]) -> dict[str, Any]:
     first = int(query.get("from", max(0, min(last, job.steps - 1) - limit + 1)))
     ranks = _ranks(query["ranks"]) if "ranks" in query else None
     return job.columns(first, min(last, first + limit - 1), ranks, "phases" in query)
+
+
+def _timeline(job: PageJob, query: dict[str, str]) -> dict[str, Any]:
+    first, last = (int(query[key]) if key in query else None for key in ("from", "to"))
+    ranks = _ranks(query["ranks"]) if "ranks" in query else list(range(min(job.ranks, 64)))
+    return timeline(job, first, last, int(query.get("limit", TIMELINE_STEPS)), ranks)
 
 
 def _ranks(text: str) -> list[int]:

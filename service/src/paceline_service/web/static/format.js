@@ -91,3 +91,12 @@ export function ago(wallNs, nowMs = Date.now()) {
   if (seconds < 172800) return `${Math.round(seconds / 3600)} h ago`;
   return `${Math.round(seconds / 86400)} d ago`;
 }
+
+/** Wall-clock ns -> "14:03:22" today, else "19 Nov, 14:03", in the reader's time zone. */
+export function moment(wallNs, now = new Date()) {
+  if (!known(wallNs) || wallNs <= 0) return UNKNOWN;
+  const at = new Date(wallNs / 1e6);
+  if (at.toDateString() === now.toDateString()) return clock(wallNs);
+  const year = at.getFullYear() === now.getFullYear() ? undefined : "numeric";
+  return at.toLocaleString("en-GB", { day: "numeric", month: "short", year, hour: "2-digit", minute: "2-digit" });
+}

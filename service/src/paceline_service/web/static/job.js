@@ -9,15 +9,18 @@ import { ALL_AT_ONCE } from "./lanes.js";
 import { StepLoader } from "./loader.js";
 import { JobModel } from "./model.js";
 import { Overview } from "./overview.js";
+import { Panels } from "./panels.js";
 import { Quality } from "./quality.js";
 import { jobLink, updateParams } from "./router.js";
 import { Sawtooth } from "./sawtooth.js";
 import { RankTable } from "./table.js";
+import { Timeline } from "./timeline.js";
 import { VerdictCard } from "./verdict.js";
 import { Viewport } from "./viewport.js";
 
 const HEATMAP_FROM_RANKS = 17;
 const MAX_STEPS_ON_SCREEN = 5000;
+const PART_OF_STEPS = 4;
 const REPORT_MS = 500;
 const STATES = { running: "running", ended: "ended", silent: "silent" };
 
@@ -26,7 +29,7 @@ export async function openJob({ api, route, onLink, reload }) {
   const model = new JobModel(api, route.job, route.params.get("attempt"));
   await model.open();
   const page = new JobPage(model, route, { onLink, reload });
-  return { element: page.element, head: page.head, start: () => page.start(), leave: () => model.close() };
+  return { element: page.element, head: page.head, start: () => page.start(), leave: () => page.leave(), moved: (...way) => page.moved(...way) };
 }
 
 class JobPage {
@@ -39,7 +42,8 @@ class JobPage {
     const viewport = new Viewport(Math.min(MAX_STEPS_ON_SCREEN, store.capacity));
     this.viewport = viewport;
     const loader = new StepLoader(model);
-    const pinned = (params.get("rank") ?? "").split(",").filter((r) => /^\d+$/.test(r)).map(Number);
+    this.loader = loader;
+    const pinned = ranksOf(params);
     this.pins = new Pins(pinned, (pins) => updateParams({ rank: pins.size ? [...pins].join(",") : null }));
     this.verdict = new VerdictCard();
     this.figures = new Figures();
@@ -49,13 +53,27 @@ class JobPage {
     });
     this.overview = new Overview({ model, viewport });
     this.sawtooth.above.append(this.overview.element);
+    this.timeline = new Timeline({
+      model, viewport, loader, choice: new LaneChoice({ model, pins: this.pins, mode: params.get("timeline"), usual: "nodes", byRank: true }),
+      onMode: (mode) => updateParams({ timeline: mode }),
+    });
+    this.charts = [this.sawtooth, this.timeline];
     const pick = (ranks) => this.#pick(ranks);
     this.heatmap = store.ranks >= HEATMAP_FROM_RANKS ? new Heatmap({ model, viewport, loader, onPick: pick }) : null;
     this.table = new RankTable({ model, sort: params.get("sort"), onPick: pick });
     this.quality = new Quality();
     this.head = h("div", { class: "job-head" });
-    this.element = h("div", { class: "job" }, this.verdict.element, this.figures.element,
-      this.sawtooth.element, this.heatmap?.element, this.table.element, this.quality.element);
+    this.panels = new Panels({ model, viewport, params, pick });
+    const { cost, whatIf, gamma, incidents, agents, settings, trace } = this.panels;
+    this.nav = h("div", {});
+    this.element = h("div", { class: "job" }, this.verdict.element, this.figures.element, this.nav,
+      this.sawtooth.element, this.timeline.element, this.heatmap?.element, incidents.element, cost.element,
+      h("div", { class: "pair" }, whatIf.element, gamma.element), this.table.element, agents.element,
+      h("div", { class: "pair" }, settings.element, trace.element), this.quality.element);
+    this.nav.append(this.panels.navigation([
+      ["verdict", "Verdict", this.verdict.element], ["sawtooth", "Sawtooth", this.sawtooth.element], ["timeline", "Timeline", this.timeline.element],
+      ["idle", "Who waits", this.heatmap?.element], ["ranks", "Ranks", this.table.element], ["data", "Data", this.quality.element],
+    ]));
     this.#restore(params);
   }
 
@@ -69,19 +87,38 @@ class JobPage {
       this.addressTimer = setTimeout(() => {
         const { follow } = this.viewport;
         if (!this.element.isConnected || this.wanted) return;
-        updateParams({
-          from: follow ? null : Math.floor(this.viewport.from), to: follow ? null : Math.ceil(this.viewport.to),
-        });
+        const { from, to } = this.viewport;
+        const digits = to - from < PART_OF_STEPS ? 2 : 0; // looking into steps, parts of them matter
+        updateParams(follow ? { from: null, to: null } : { from: digits ? from.toFixed(digits) : Math.floor(from), to: digits ? to.toFixed(digits) : Math.ceil(to) });
       }, 300);
     });
+  }
+
+  leave() {
+    this.panels.stop();
+    this.model.close();
+  }
+
+  /** Follow an address that names another section, incident or view of the same attempt; else false. */
+  moved({ view, job, params }, { params: before }) {
+    const { model, viewport, pins } = this;
+    const same = ["lanes", "timeline", "sort"].every((name) => params.get(name) === before.get(name));
+    const attempt = [before.get("attempt"), String(model.detail.attempt)].includes(params.get("attempt"));
+    if (view !== "job" || job !== model.job || !same || !attempt) return false;
+    const [from, to] = [params.get("from"), params.get("to")];
+    if (Number(to) > Number(from) && (from !== before.get("from") || to !== before.get("to"))) viewport.show(Number(from), Number(to));
+    for (const rank of ranksOf(params)) if (!pins.ranks.has(rank)) pins.toggle(rank);
+    this.panels.go(params);
+    return true;
   }
 
   start() {
     this.model.onChange((what) => this.#changed(what));
     this.#showHead();
     this.quality.update(this.model);
-    this.sawtooth.refreshLanes();
+    for (const chart of this.charts) chart.refreshLanes();
     this.overview.schedule();
+    this.panels.start();
     for (const what of ["steps", "report"]) this.#changed(what);
   }
 
@@ -89,6 +126,11 @@ class JobPage {
     const { model } = this;
     if (what === "link") return this.#showLink();
     if (what === "attempt") return this.reload();
+    if (what === "reload") {
+      this.loader.forget();
+      this.timeline.forget();
+      return this.viewport.reset();
+    }
     if (what === "history") return this.overview.schedule();
     if (what === "steps" && model.store.last >= 0) return this.#stepsCame();
     if (what === "report" && model.report) {
@@ -98,7 +140,7 @@ class JobPage {
       this.#showHead();
       this.quality.update(model);
       this.table.update();
-      this.sawtooth.schedule();
+      for (const chart of this.charts) chart.schedule();
     }
     return undefined;
   }
@@ -111,7 +153,7 @@ class JobPage {
       this.wanted = null;
       viewport.show(from, to);
     }
-    this.sawtooth.schedule();
+    for (const chart of this.charts) chart.schedule();
     this.heatmap?.schedule();
   }
 
@@ -124,7 +166,7 @@ class JobPage {
     this.quality.update(model);
     this.#showHead();
     this.overview.schedule();
-    this.sawtooth.schedule();
+    for (const chart of this.charts) chart.schedule();
     this.heatmap?.schedule();
   }
 
@@ -157,4 +199,8 @@ class JobPage {
       h("span", { class: "job-size" }, `${count(detail.world_size)} ranks on ${count(new Set(Object.values(detail.nodes ?? {})).size || 1)} ${new Set(Object.values(detail.nodes ?? {})).size > 1 ? "nodes" : "node"}`));
     setText(document.querySelector("title"), `${job} – Paceline`);
   }
+}
+
+function ranksOf(params) {
+  return (params.get("rank") ?? "").split(",").filter((r) => /^\d+$/.test(r)).map(Number);
 }

@@ -1,50 +1,76 @@
-// The list of jobs: the worst first in the eye, one row to click.
+// The list of jobs: the newest first, what is wrong in the eye, one row to click.
 
 import { fill, h, icon, setText } from "./dom.js";
 import { ago, count, times } from "./format.js";
-import { jobLink } from "./router.js";
+import { Refresher } from "./refresher.js";
+import { jobLink, updateParams } from "./router.js";
 import { verdict } from "./words.js";
 
 const REFRESH_MS = 3_000;
+const STATES = { "": "in any state", running: "running", silent: "silent", ended: "ended" };
 
 /** Open the list of all jobs; returns its element and how to start and leave it. */
-export async function openJobs({ api, onLink }) {
-  const stop = new AbortController();
-  const view = new JobsView(api);
-  await view.refresh(stop.signal);
-  let timer = 0;
-  const tick = async () => {
-    if (document.hidden) return;
-    try {
-      await view.refresh(stop.signal);
-      if (!stop.signal.aborted) onLink("");
-    } catch {
-      if (!stop.signal.aborted) onLink("reconnecting");
-    }
-  };
+export async function openJobs({ api, route, onLink }) {
+  const view = new JobsView(api, route.params);
+  const refresher = new Refresher((signal) => view.refresh(signal), { everyMs: REFRESH_MS, onLink });
+  await refresher.now();
   return {
     element: view.element,
     start() {
       setText(document.querySelector("title"), "Paceline");
-      timer = setInterval(tick, REFRESH_MS);
+      refresher.start();
     },
-    leave() { clearInterval(timer); stop.abort(); },
+    leave: () => refresher.stop(),
   };
 }
 
 class JobsView {
   #rows = new Map();
+  #jobs = [];
+  #pages = 1;
 
-  constructor(api) {
+  constructor(api, params) {
     this.api = api;
+    this.search = h("input", { type: "search", placeholder: "job", "aria-label": "Filter by name", value: params.get("q") ?? "", on: { input: () => this.#choose() } });
+    this.state = h("select", { "aria-label": "State", on: { change: () => this.#choose() } },
+      Object.entries(STATES).map(([value, name]) => h("option", { value, selected: value === (params.get("state") ?? "") }, name)));
+    this.found = h("span", { class: "range", role: "status" });
+    this.list = h("ul", { class: "job-list", "aria-label": "Jobs" });
+    this.more = h("button", { type: "button", hidden: true, on: { click: () => { this.#pages += 1; this.refresh().catch(() => {}); } } }, "More jobs");
+    this.full = [
+      h("div", { class: "card-head" }, h("h1", { class: "page-title" }, "Jobs"), this.found, h("div", { class: "tools" }, this.search, this.state)),
+      h("div", { class: "job-columns", "aria-hidden": "true" },
+        ["Job", "Verdict", "Slowdown", "Ranks", "Steps", "Last seen"].map((name) => h("span", {}, name))),
+      this.list, this.more,
+    ];
     this.element = h("div", { class: "jobs" });
-    this.list = h("ul", { class: "job-list" });
-    this.head = h("div", { class: "job-columns", "aria-hidden": "true" },
-      ["Job", "Verdict", "Slowdown", "Ranks", "Steps", "Last seen"].map((name) => h("span", {}, name)));
   }
 
   async refresh(signal) {
-    const { jobs } = await this.api.json("v1/jobs", { signal });
+    const jobs = [];
+    let cursor = null;
+    for (let page = 0; page < this.#pages; page += 1) {
+      const answer = await this.api.json(`v1/jobs${cursor ? `?cursor=${encodeURIComponent(cursor)}` : ""}`, { signal });
+      jobs.push(...answer.jobs);
+      cursor = answer.next ?? null;
+      if (!cursor) break;
+    }
+    this.more.hidden = !cursor;
+    this.#jobs = jobs;
+    if (jobs.length === 0) fill(this.element, h("h1", { class: "page-title" }, "Jobs"), emptyState());
+    else if (!this.list.isConnected) fill(this.element, this.full);
+    this.#show();
+  }
+
+  #choose() {
+    updateParams({ q: this.search.value.trim(), state: this.state.value });
+    this.#show();
+  }
+
+  #show() {
+    const wanted = this.search.value.trim().toLowerCase();
+    const state = this.state.value;
+    const jobs = this.#jobs.filter((job) => job.job.toLowerCase().includes(wanted) && (!state || job.state === state));
     const old = this.#rows;
     this.#rows = new Map();
     for (const job of jobs) {
@@ -53,13 +79,11 @@ class JobsView {
       row.update(job);
       this.#rows.set(key, row);
     }
-    const wanted = [...this.#rows.values()].map((row) => row.element);
-    if (wanted.length !== this.list.children.length || wanted.some((node, i) => node !== this.list.children[i])) {
-      this.list.replaceChildren(...wanted);
+    const rows = [...this.#rows.values()].map((row) => row.element);
+    if (rows.length !== this.list.children.length || rows.some((node, i) => node !== this.list.children[i])) {
+      this.list.replaceChildren(...rows);
     }
-    const title = h("h1", { class: "page-title" }, "Jobs");
-    if (jobs.length === 0) fill(this.element, title, emptyState());
-    else if (!this.list.isConnected || this.element.querySelector(".empty")) fill(this.element, title, this.head, this.list);
+    setText(this.found, jobs.length === this.#jobs.length ? count(jobs.length) : `${count(jobs.length)} of ${count(this.#jobs.length)}`);
   }
 }
 

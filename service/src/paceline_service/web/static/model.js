@@ -16,13 +16,14 @@ export class JobModel {
   report = null;
   detail = null;
   rankRows = [];
-  history = { steps: [], durationNs: [] };
+  whatIf = null;
+  history = { steps: [], durationNs: [], startWallNs: [] };
 
   constructor(api, job, attempt) {
     Object.assign(this, { api, job, attempt });
   }
 
-  /** `listener(what)`; what is "detail", "report", "steps", "history", "link" or "attempt". */
+  /** `listener(what)`; what is "detail", "report", "steps", "history", "link", "reload" or "attempt". */
   onChange(listener) {
     this.#listeners.add(listener);
   }
@@ -77,6 +78,16 @@ export class JobModel {
     return new Set((this.report?.findings ?? []).flatMap((finding) => finding.ranks ?? []));
   }
 
+  /** When a step began and how long it took: {startWallNs, durationNs}, NaN for what is not known; or null. */
+  timesOf(step) {
+    const row = this.store.get(step);
+    if (row) return row;
+    const { steps, durationNs, startWallNs } = this.history;
+    let at = step - (steps[0] ?? 0); // right away where no step is missing
+    if (steps[at] !== step) at = steps.indexOf(step);
+    return at < 0 ? null : { startWallNs: startWallNs[at] ?? NaN, durationNs: durationNs[at] ?? NaN };
+  }
+
   #setLink(state) {
     if (this.link === state) return;
     this.link = state;
@@ -84,17 +95,28 @@ export class JobModel {
   }
 
   #onEvent(event, data) {
-    const attempt = event === "report" ? data.job.attempt : data.attempt;
+    const attempt = event === "report" ? data.job?.attempt : data.attempt;
     if (this.attempt === null && attempt !== undefined && attempt > this.detail.attempt) {
       this.#emit("attempt"); // the job was restarted; the stream has gone on with the new attempt
     } else if (event === "report") {
       this.report = data;
       this.#emit("report");
+    } else if (event === "reload") {
+      this.#beginAnew().catch(() => {}); // the next refresh tries again
     } else if (event === "steps") {
       this.#extendHistory(data);
       if (this.allPhases && !data.phase_self_ns) this.#addWithPhases(data);
       else this.addSteps(data);
     }
+  }
+
+  /** The stream cannot go on where it was: what is known of steps may have a gap, or be of other ones. */
+  async #beginAnew() {
+    this.store.clear();
+    this.history = { steps: [], durationNs: [], startWallNs: [] };
+    this.#emit("reload");
+    await this.#loadHistory();
+    await this.#refresh();
   }
 
   /** The stream has no phases: of a small job fetch them first, so that no step changes its look. */
@@ -126,32 +148,42 @@ export class JobModel {
   async #loadHistory() {
     const columns = await this.get("steps", { ranks: "0", limit: HISTORY_STEPS });
     const newer = this.history.steps.findIndex((step) => step > (columns.steps.at(-1) ?? -1));
-    const tail = newer < 0 ? { steps: [], durationNs: [] } : {
-      steps: this.history.steps.slice(newer), durationNs: this.history.durationNs.slice(newer),
-    };
+    const tail = (key) => (newer < 0 ? [] : this.history[key].slice(newer));
     this.history = {
-      steps: [...columns.steps, ...tail.steps], durationNs: [...columns.duration_ns, ...tail.durationNs],
+      steps: [...columns.steps, ...tail("steps")], durationNs: [...columns.duration_ns, ...tail("durationNs")],
+      startWallNs: [...columns.start_wall_ns, ...tail("startWallNs")],
     };
     this.#emit("history");
   }
 
   #extendHistory(columns) {
-    const { steps, durationNs } = this.history;
+    const { steps, durationNs, startWallNs } = this.history;
     columns.steps.forEach((step, i) => {
       if (step <= (steps.at(-1) ?? -1)) return;
       steps.push(step);
       durationNs.push(columns.duration_ns[i]);
+      startWallNs.push(columns.start_wall_ns[i]);
     });
     const over = steps.length - HISTORY_STEPS;
-    if (over > 0) { steps.splice(0, over); durationNs.splice(0, over); }
+    if (over > 0) for (const values of [steps, durationNs, startWallNs]) values.splice(0, over);
     this.#emit("history");
   }
 
   async #refreshRanks() {
     try {
-      this.rankRows = (await this.get("ranks")).ranks ?? [];
+      [this.rankRows, this.whatIf] = await Promise.all([this.#allRanks(), this.get("what-if").catch(() => this.whatIf)]);
       this.#emit("detail");
     } catch { /* the next refresh tries again */ }
+  }
+
+  async #allRanks() {
+    const { ranks, next } = await this.get("ranks");
+    for (let cursor = next; cursor; ) {
+      const page = await this.get("ranks", { cursor });
+      ranks.push(...page.ranks);
+      cursor = page.next;
+    }
+    return ranks;
   }
 
   async #refresh() {

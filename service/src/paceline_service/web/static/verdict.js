@@ -81,7 +81,7 @@ class FindingView {
   }
 }
 
-function copyButton(source) {
+export function copyButton(source) {
   const button = h("button", { type: "button", class: "copy" }, "Copy");
   button.addEventListener("click", async () => {
     try {
