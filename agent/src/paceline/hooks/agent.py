@@ -12,6 +12,7 @@ import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from paceline import __version__
 from paceline.clock import mono_ns
 from paceline.hooks.imports import PostImportFinder
 
@@ -197,7 +198,8 @@ class Agent:
                 (settings.runtime_dir / f"{RUN_MARK}{settings.run_id}").touch(mode=0o600)
         import torch
 
-        versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
+        versions = {"paceline": __version__, "torch": torch.__version__}
+        versions["python"] = sys.version.split()[0]
         versions["level"] = settings.level
         writer.meta({"info": {**versions, **process_facts(os.environ)}})
         return writer

@@ -106,6 +106,7 @@ class RankRow(_RankTotals):
     last_seen_wall_ns: int | None
     ended: str
     dropped: dict[str, int]
+    versions: dict[str, str]
     telemetry: RankTelemetry | None
     pending_s: float | None
 

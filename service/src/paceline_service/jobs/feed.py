@@ -203,6 +203,11 @@ class FrameFeed:
         streams = [s for s in self._of_rank.get(rank, ()) if s.telemetry.time_ns >= 0]
         return streams[-1] if streams else None
 
+    def versions(self, rank: int) -> dict[str, str]:
+        """Return the software that ``rank`` told last; a ring of the plugin tells none."""
+        told = [s.versions for s in self._of_rank.get(rank, ()) if s.versions]
+        return told[-1] if told else {}
+
     def dropped(self, rank: int) -> Counter[str]:
         """Return what was lost of ``rank``, over all its incarnations."""
         total: Counter[str] = Counter()

@@ -312,6 +312,7 @@ class LiveAttempt:
                     "last_seen_wall_ns": stream.last_seen_wall_ns if stream else None,
                     "ended": stream.ended if stream else "",
                     "dropped": dict(self._feed.dropped(rank)),
+                    "versions": self._feed.versions(rank),
                     "telemetry": self._telemetry(rank),
                     "pending_s": ages_s.get(rank),
                 }

@@ -101,6 +101,8 @@ class RankRow(BaseModel):
     last_seen_wall_ns: int | None
     ended: str
     dropped: dict[str, int]
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Of its software: `paceline`, `torch`, `python`, `cuda`, `nccl`, as far as it told them."""
     telemetry: RankTelemetry | None = None
     pending_s: float | None = None
     """Age of the oldest collective that it was in when it was last heard of; null: in none."""

@@ -20,6 +20,9 @@ from paceline_service.store.frames import CommittedFrame
 EPOCHS_PER_GENERATION = 1 << 20
 """A restarted rank counts its groups' epochs from 0 again; this keeps the two apart."""
 MAX_LOCAL_GROUP = 1 << 16
+VERSIONS = ("paceline", "torch", "python", "cuda", "nccl")
+"""Facts of a process that tell which software it is."""
+MAX_VERSION_CHARS = 64
 
 parse_rank_list = lru_cache(maxsize=4096)(parse_ranks)
 
@@ -48,6 +51,7 @@ class Stream:
     clock: WallClock = field(default_factory=WallClock)
     control_generation: int = 0
     """The setting that it follows."""
+    versions: dict[str, str] = field(default_factory=dict)
     telemetry: NewestTelemetry = field(default_factory=NewestTelemetry)
     group_of_local: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     definitions: dict[int, GroupDef] = field(default_factory=dict)
@@ -76,6 +80,10 @@ class Stream:
         self.clock.anchor(frame.anchor_mono_ns, frame.anchor_wall_ns)
         if frame.ended:
             self.ended = frame.ended
+        if frame.info:
+            told = {name: frame.info[name][:MAX_VERSION_CHARS] for name in VERSIONS
+                    if frame.info.get(name)}  # fmt: skip
+            self.versions = told or self.versions
 
     def set_group(self, definition: GroupDef, job_index: int) -> None:
         """Remember which job-wide group a local number means."""
