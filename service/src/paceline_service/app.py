@@ -27,6 +27,7 @@ from paceline_service.incidents.endpoints import incidents_router, offenders_rou
 from paceline_service.ingest.columns import decode_records
 from paceline_service.ingest.endpoints import FRAMES_PATH, FramesEndpoint, FramesMiddleware
 from paceline_service.jobs.endpoints import jobs_router
+from paceline_service.notify.endpoints import notifications_router
 from paceline_service.openapi import openapi_document
 from paceline_service.operations import operations_router
 from paceline_service.request_ids import RequestIdMiddleware
@@ -75,6 +76,7 @@ def create_app(settings: CollectorSettings) -> FastAPI:
     app.include_router(changes_router(database, guard, silences))
     app.include_router(silences_router(database, guard, silences))
     app.include_router(offenders_router(database, guard))
+    app.include_router(notifications_router(database, guard, collector.notifier))
     app.include_router(control_router(collector.control, collector.guard, attempt_ref))
     app.include_router(tokens_router(collector.database, collector.guard))
     app.include_router(auth_router(collector.access.people))

@@ -32,6 +32,7 @@ from paceline_service.jobs.engine import Engine, FrameSource, Missing
 from paceline_service.jobs.persist import Persister
 from paceline_service.jobs.service import JobService
 from paceline_service.jobs.snapshot import Snapshot, Update
+from paceline_service.notify.notifier import Notifier
 from paceline_service.scale_settings import GATEWAY
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.database import Database
@@ -64,6 +65,7 @@ class Collector:
     control: ControlService
     silences: SilenceBook
     relief: ReliefWatch
+    notifier: Notifier
     bus: BusParts | None = None
     """None: everything is in this process."""
     token_file: Path | None = None
@@ -159,10 +161,15 @@ class Collector:
             database, board, engine, rebuild_window_s=settings.rebuild_window_s,
             others=bus.states if bus is not None else None,
         )  # fmt: skip
+        silences = SilenceBook(database)
+        notifier = Notifier(
+            settings, database, silences, page_url=settings.page_url, fence=fence,
+            owns=bus.owns if bus is not None else None,
+        )  # fmt: skip
         return cls(
             settings, database, access.guard, access, board, engine, source, commits, persister,
-            housekeeping, jobs, control, SilenceBook(database),
-            ReliefWatch(control, load, max_stride=settings.relief_max_stride), bus=bus,
+            housekeeping, jobs, control, silences,
+            ReliefWatch(control, load, max_stride=settings.relief_max_stride), notifier, bus=bus,
         )  # fmt: skip
 
     @property
@@ -201,6 +208,7 @@ class Collector:
             self.persister.start()
             await self.housekeeping.start()
             self.relief.start()
+            await self.notifier.start()
         self.rebuild = asyncio.create_task(self._rebuild_recent(), name="paceline-rebuild")
 
     async def stop(self) -> None:
@@ -212,6 +220,7 @@ class Collector:
         if self.bus is not None:
             await self.bus.stop()
         if self.analyses:
+            await self.notifier.stop()
             await self.relief.stop()
             await self.commits.stop()
         await self.control.stop()

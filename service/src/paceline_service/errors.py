@@ -116,6 +116,13 @@ class UnknownIncidentError(ServiceError):
     problem = "unknown-incident"
 
 
+class UnknownChannelError(ServiceError):
+    """No channel of messages has that name."""
+
+    http_status = 404
+    problem = "unknown-channel"
+
+
 class NotKeptError(ServiceError):
     """What is asked about was recorded once, or never, but is not stored now."""
 

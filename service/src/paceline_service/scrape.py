@@ -124,6 +124,7 @@ class Scraper:
             metrics.STORE_RAW_BYTES: collector.housekeeping.raw_bytes,
             metrics.PERSIST_WAITING_STEPS: collector.persister.waiting_steps,
             metrics.PERSIST_FAILURES: collector.persister.failures,
+            metrics.NOTIFICATIONS_WAITING: sum(collector.notifier.stats.waiting.values()),
             metrics.PROCESS_CPU_SECONDS: time.process_time(),
             metrics.PROCESS_RESIDENT_BYTES: _resident_bytes(),
         }
@@ -148,6 +149,7 @@ class Scraper:
             metrics.RELIEF_STRIDE: {
                 (job,): stride for job, stride in collector.control.relieved().items()
             },
+            metrics.NOTIFICATIONS: dict(collector.notifier.stats.outcomes),
             metrics.RELIEF_CHANGES: {(way,): n for way, n in collector.relief.changes.items()},
             metrics.PERSIST_GIVEN_UP: {
                 ("steps",): collector.persister.steps_given_up,

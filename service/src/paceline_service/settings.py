@@ -128,6 +128,15 @@ class CollectorSettings(AccessSettings, BusSettings, NotifySettings, StoreSettin
             return False
 
     @property
+    def page_url(self) -> str:
+        """Where people reach the page, as far as it is known; empty where it is not."""
+        if self.public_url or not self.port or not self.loopback:
+            return self.public_url
+        scheme = "https" if self.tls_cert is not None else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
+
+    @property
     def database_url(self) -> str:
         """The URL as SQLAlchemy wants it, with an asynchronous driver."""
         url = self.database or f"sqlite:///{(self.state_dir / DATABASE_NAME).absolute()}"

@@ -57,6 +57,8 @@ GETS = [
     ("/v1/jobs/{job}/timeline", "limit=2"),
     ("/v1/incidents", ""),
     ("/v1/incidents/{incident_id}", ""),
+    ("/v1/incidents/{incident_id}/notifications", ""),
+    ("/v1/notifications", ""),
     ("/v1/silences", ""),
     ("/v1/offenders", ""),
     ("/v1/tokens", ""),

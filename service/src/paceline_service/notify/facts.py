@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import msgspec
+
 from paceline.ranks import format_ranks
 from paceline_service.export.units import format_gpu_s
 from paceline_service.export.words import clean, statement
@@ -51,13 +53,9 @@ class Links:
 
 
 def facts_of(
-    row: Json,
-    acknowledgements: Sequence[Json],
-    silence: Silence | None,
-    earlier_incidents: int,
-    links: Links,
+    row: Json, acknowledgements: Sequence[Json], earlier_incidents: int, links: Links
 ) -> Facts:
-    """Return what a message tells of an incident.
+    """Return what a message tells of an incident, but who silenced it.
 
     Names come from agents, which are trusted no more than their tokens: control characters are
     taken out, and no command is passed on that holds the name of a node that none can have.
@@ -65,17 +63,14 @@ def facts_of(
     Args:
         row: of the table, with ``job``, ``attempt`` and ``world_size``.
         acknowledgements: of this incident, the newest first.
-        silence: what covers it now.
         earlier_incidents: how many named the same place.
         links: where it is seen.
     """
     finding = json.loads(row["finding"])
     names = [str(node) for node in finding["nodes"] if node]
     nodes = [_text(node) for node in names]
-    is_open = row["closed_wall_ns"] is None
     standing = [one for one in acknowledgements if one["withdrawn_wall_ns"] is None]
     said = standing[0] if standing else {"by": "", "note": ""}
-    covered = silence if is_open else None
     action = finding["action"]
     if action and not all(is_node_name(name) for name in names):
         action = _UNSAFE_COMMAND
@@ -111,10 +106,21 @@ def facts_of(
         closed_reason=row["closed_reason"],
         acknowledged_by=_text(said["by"]),
         acknowledged_note=_text(said["note"]),
-        silenced_by=_text(covered.created_by) if covered else "",
-        silenced_until_wall_ns=covered.until_wall_ns if covered else None,
+        silenced_by="",
+        silenced_until_wall_ns=None,
         page_url=links.page_of(row["job"], row["attempt"], row["id"]),
         dashboard_url=links.dashboard_of(row["job"]),
+    )
+
+
+def with_silence(facts: Facts, silence: Silence | None) -> Facts:
+    """Return the same with the silence that covers it now; what is over needs none."""
+    if silence is None or not facts.open:
+        return facts
+    return msgspec.structs.replace(
+        facts,
+        silenced_by=_text(silence.created_by),
+        silenced_until_wall_ns=silence.until_wall_ns,
     )
 
 

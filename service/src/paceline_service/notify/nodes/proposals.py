@@ -16,6 +16,8 @@ TAINT = "paceline.dev/straggler"
 MAX_NODES = 4
 KINDS = frozenset({"straggler", "hang", "communication"})
 """Kinds of incidents for which a node may be at fault (``incidents/offences.py``)."""
+_NOT_THE_NODE = frozenset({"input", "gc"})
+"""What another node would not change: the data, and the program itself."""
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
 _KUBERNETES = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*\Z")
 _EVERY_NODE = frozenset({"all", "none", "default", "localhost"})
@@ -43,7 +45,7 @@ def taint_value(cause: str) -> str:
 
 def proposals(finding: Mapping[str, Any], incident: int) -> list[Proposal]:
     """Return what could be done about the nodes that a finding names."""
-    if finding["kind"] not in KINDS or not finding["ranks"]:
+    if finding["kind"] not in KINDS or finding["cause"] in _NOT_THE_NODE or not finding["ranks"]:
         return []
     found = []
     reason, cause = reason_of(incident, finding["cause"]), finding["cause"]
