@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from paceline import metrics
+from paceline_service.export import job_book
 from paceline_service.export.drop_ledger import DropLedger
 from paceline_service.export.floors import FindingCosts
 from paceline_service.export.job_book import JobBook
@@ -121,3 +124,15 @@ def test_what_a_job_had_lost_before_this_process_began_is_not_counted_by_it() ->
     assert not ledger.total
     ledger.take(1, 50, {("agent", "spool_full"): 1001})
     assert ledger.total == {("agent", "spool_full"): 1}
+
+
+def test_all_jobs_together_have_a_bounded_number_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_book, "TOTAL_RANKS", 60)
+    book = JobBook(32)
+    jobs = [(0, job(32, job=f"job-{n}")) for n in range(4)]
+    shown = book.rows(jobs).values[metrics.JOB_RANK_SERIES]
+    assert [shown[f"job-{n}",] for n in (0, 1)] == [32, 8]  # of 28: a quarter, rank 3 among them
+    assert all(shown[f"job-{n}",] <= 16 for n in (2, 3))
+    later = book.rows([(0, job(32, job="job-4"))]).values[metrics.JOB_RANK_SERIES]
+    assert later["job-4",] <= 16  # those before it had not left when it came
+    assert book.rows([(0, job(32, job="job-5"))]).values[metrics.JOB_RANK_SERIES]["job-5",] == 32

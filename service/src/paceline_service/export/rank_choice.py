@@ -24,7 +24,7 @@ class RankChoice:
 
     def __init__(self, world_size: int, limit: int) -> None:
         self._everybody = world_size <= limit
-        self._limit = limit
+        self.limit = limit
         self._part = max(limit // COSTLIEST_PART, 1)
         self._chosen: set[int] = set()
 
@@ -38,9 +38,9 @@ class RankChoice:
         if self._everybody:
             self._chosen.update(cost_ns)
             return sorted(self._chosen)
-        self._add((rank for rank in named if rank in cost_ns), self._limit)
+        self._add((rank for rank in named if rank in cost_ns), self.limit)
         costliest = heapq.nsmallest(self._part, cost_ns, key=lambda rank: (-cost_ns[rank], rank))
-        self._add(costliest, max(self._limit - self._part, self._part))
+        self._add(costliest, max(self.limit - self._part, self._part))
         return sorted(self._chosen)
 
     def _add(self, ranks: Iterable[int], limit: int) -> None:
