@@ -12,6 +12,17 @@ const MAX_PIECES = 600_000; // kept; about 30 MB
 const REST_PER_REQUEST = 3; // a collector that needs 100 ms for a page is left in peace for 300 ms
 const RETRY_MS = 8_000;
 
+/** [336, 337, 338, 0] -> "0,336-338". */
+export function rankRanges(ranks) {
+  const sorted = [...ranks].sort((a, b) => a - b);
+  const parts = [];
+  for (let i = 0, j = 0; i < sorted.length; i = j) {
+    for (j = i + 1; j < sorted.length && sorted[j] === sorted[j - 1] + 1; j += 1);
+    parts.push(j - i > 1 ? `${sorted[i]}-${sorted[j - 1]}` : `${sorted[i]}`);
+  }
+  return parts.join(",");
+}
+
 export class Details {
   #cells = new Map();
   #answered = new Map();
@@ -69,7 +80,7 @@ export class Details {
       this.#tell("loading");
       const began = performance.now();
       try {
-        this.#take(query, await this.model.get("timeline", { from: query.from, to: query.to, limit: query.to - query.from + 1, ranks: query.ranks.join(",") }));
+        this.#take(query, await this.model.get("timeline", { from: query.from, to: query.to, limit: query.to - query.from + 1, ranks: rankRanges(query.ranks) }));
       } catch (error) {
         if (!this.#refused(query, error)) break;
       }

@@ -26,13 +26,14 @@ export class Pins {
   }
 }
 
+/** `usual` is the mode of a large job; `byRank` keeps nodes in their order instead of by what they cost. */
 export class LaneChoice {
   lanes = [];
   open = new Set();
   #key = "";
 
-  constructor({ model, pins, mode, usual = "notable" }) {
-    Object.assign(this, { model, pins });
+  constructor({ model, pins, mode, usual = "notable", byRank = false }) {
+    Object.assign(this, { model, pins, byRank });
     this.mode = ["notable", "nodes", "all"].includes(mode) ? mode : model.store.ranks > ALL_AT_ONCE ? usual : "all";
   }
 
@@ -44,10 +45,10 @@ export class LaneChoice {
   /** Choose the lanes anew; cheap enough for every report, not for every frame. */
   refresh() {
     const { store, nodes, flagged } = this.model;
-    const { mode, open, pins } = this;
+    const { mode, open, pins, byRank } = this;
     if (mode === "nodes" && !this.opened && flagged.size) this.#openFlagged();
     const sums = totals(store, store.last + 1 - RECENT_STEPS, store.last + 1);
-    this.lanes = chooseLanes({ mode, store, nodes, flagged, pinned: pins.ranks, open, sums });
+    this.lanes = chooseLanes({ mode, store, nodes, flagged, pinned: pins.ranks, open, sums, byRank });
     this.#key = this.#present();
   }
 

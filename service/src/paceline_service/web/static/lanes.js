@@ -71,14 +71,14 @@ export function byNode(ranks, nodes) {
 }
 
 /** Return the lanes of `mode` ("notable", "nodes" or "all"). */
-export function chooseLanes({ mode, store, nodes, flagged, pinned, open, sums }) {
+export function chooseLanes({ mode, store, nodes, flagged, pinned, open, sums, byRank }) {
   const lane = (rank, role = "") => ({
     key: `r${rank}`, kind: "rank", ranks: [rank], node: nodes?.[rank] ?? "",
     label: `rank ${rank}`, role: flagged.has(rank) ? "slow" : role,
   });
   const every = Array.from({ length: store.ranks }, (_, r) => r);
   if (mode === "all") return every.map((r) => lane(r, pinned.has(r) ? "pinned" : ""));
-  if (mode === "nodes") return nodeLanes({ store, nodes, flagged, open, sums, lane });
+  if (mode === "nodes") return nodeLanes({ store, nodes, flagged, open, sums, byRank, lane });
   const known = every.filter((r) => sums.steps[r] > 0).sort((a, b) => meanSelf(sums, [b]) - meanSelf(sums, [a]));
   const lanes = new Map();
   const put = (ranks, role) => ranks.forEach((r) => { if (!lanes.has(r)) lanes.set(r, lane(r, role)); });
@@ -92,7 +92,7 @@ export function chooseLanes({ mode, store, nodes, flagged, pinned, open, sums })
   return [...lanes.values()];
 }
 
-function nodeLanes({ store, nodes, flagged, open, sums, lane }) {
+function nodeLanes({ store, nodes, flagged, open, sums, byRank, lane }) {
   const out = [];
   for (const [node, ranks] of byNode(store.ranks, nodes)) {
     const slow = ranks.filter((r) => flagged.has(r)).length;
@@ -101,7 +101,7 @@ function nodeLanes({ store, nodes, flagged, open, sums, lane }) {
       role: slow ? "slow" : "", self: meanSelf(sums, ranks),
     });
   }
-  out.sort((a, b) => (b.role === "slow") - (a.role === "slow") || (b.self || 0) - (a.self || 0));
+  out.sort((a, b) => (b.role === "slow") - (a.role === "slow") || (byRank ? 0 : (b.self || 0) - (a.self || 0)));
   return out.flatMap((node) => (node.open ? [node, ...node.ranks.map((r) => ({ ...lane(r), inner: true }))] : [node]));
 }
 

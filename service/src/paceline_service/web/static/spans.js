@@ -23,7 +23,7 @@ export function drawSpans(context, f, lane, y, height) {
     else for (const cell of cells) shares.add(f, step, cell);
   }
   shares.into(bars);
-  bars.paint(context, f, y, height);
+  bars.paint(context, f, y, height, f.colours["line-2"]);
   return undefined;
 }
 
@@ -72,7 +72,8 @@ function drawBins(context, f, lane, y, height) {
   for (let bin = Math.floor(f.axis.first / f.k); bin * f.k < f.axis.end; bin += 1) {
     addMean(bars, f, lane, bin * f.k, (bin + 1) * f.k, f.store.bin(bin, f.k));
   }
-  bars.paint(context, f, y, height);
+  // Many steps in a few pixels: what little is waited must be seen too, so the bars begin above 0.
+  bars.paint(context, f, y, height, f.colours.wait, f.barsFrom);
 }
 
 /** Add the shares of steps [first, end) of which only the sums are known. */
@@ -89,7 +90,7 @@ function addMean(bars, f, lane, first, end, row) {
   bars.add(x0, x1 - gap, times.self / all, times.comm / all, times.wait / all);
 }
 
-/** Bars of stacked shares: work from below, communication on it, waiting above, pale. */
+/** Bars of stacked shares: work from below, communication on it, waiting above. */
 class Bars {
   #bars = [];
   #missing = [];
@@ -102,19 +103,21 @@ class Bars {
     this.#missing.push(x0, x1);
   }
 
-  paint(context, f, y, height) {
+  /** `low` is the share at the bottom. */
+  paint(context, f, y, height, waiting, low = 0) {
     const { colours: c, plotX } = f;
     const bars = this.#bars;
+    const rise = (share) => Math.max(0, (share - low) / (1 - low)) * height;
     const fill = (style, from, to) => {
       context.fillStyle = style;
       context.beginPath();
       for (let i = 0; i < bars.length; i += 5) {
-        const [low, high] = [from(bars, i), to(bars, i)];
-        if (high > low) context.rect(plotX + bars[i], y + height * (1 - high), bars[i + 1] - bars[i], height * (high - low));
+        const [bottom, top] = [rise(from(bars, i)), rise(to(bars, i))];
+        if (top > bottom) context.rect(plotX + bars[i], y + height - top, bars[i + 1] - bars[i], top - bottom);
       }
       context.fill();
     };
-    fill(c["line-2"], (b, i) => b[i + 2] + b[i + 3], (b, i) => b[i + 2] + b[i + 3] + b[i + 4]);
+    fill(waiting, (b, i) => b[i + 2] + b[i + 3], (b, i) => b[i + 2] + b[i + 3] + b[i + 4]);
     fill(fillOf(context, "comm", c), (b, i) => b[i + 2], (b, i) => b[i + 2] + b[i + 3]);
     fill(c.work, () => 0, (b, i) => b[i + 2]);
     context.fillStyle = c["line-2"];

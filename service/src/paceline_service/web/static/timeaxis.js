@@ -92,7 +92,7 @@ export class TimeAxis {
 
 const NICE = [1, 2, 5];
 
-/** Round moments of the wall clock within the axis: [{x, text}], at least `apart` px from each other. */
+/** Round moments of the wall clock within the axis: [{x, text, full}]; `full` ones name the second. */
 export function clockTicks(axis, apart = 74) {
   const from = axis.under(0).wallNs;
   const to = axis.under(axis.width).wallNs;
@@ -107,8 +107,10 @@ export function clockTicks(axis, apart = 74) {
     const x = xOfWall(axis, wall);
     if (x === null || x - last < apart * 0.8) continue;
     last = x;
-    const whole = Math.floor((wall + every / 4) / 1e9);
-    ticks.push({ x, text: whole === second ? fraction(wall, every) : new Date(whole * 1e3).toLocaleTimeString([], { hour12: false }) + fraction(wall, every) });
+    const whole = Math.floor((wall + 500) / 1e9);
+    const full = whole !== second;
+    const seconds = full ? new Date(whole * 1e3).toLocaleTimeString([], { hour12: false }) : "";
+    ticks.push({ x, text: seconds + fraction(wall, every), full });
     second = whole;
   }
   return ticks;

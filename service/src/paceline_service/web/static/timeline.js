@@ -67,6 +67,7 @@ export class Timeline extends LaneChart {
     f.k = 1;
     while ((f.plotWidth / steps) * f.k < BIN_PX) f.k *= 2;
     f.axis = new TimeAxis({ from: f.view.from, to: Math.min(f.view.to, Math.max(model.store.last + 1, f.view.from + 0.01)) }, f.plotWidth, (step) => model.timesOf(step));
+    f.barsFrom = f.k > 1 ? barsFrom(f) : 0;
     f.ordered = f.plotWidth / steps >= ORDER_FROM_PX ? this.#orderedRanks(f) : new Set();
     f.cellsOf = (step, ranks) => {
       if (!f.ordered.has(ranks[0])) return null;
@@ -120,9 +121,9 @@ export class Timeline extends LaneChart {
     const first = f.axis.first;
     const last = Math.min(f.axis.end, model.store.last + 1) - 1;
     const gone = f.ordered.size > 0 && details.isGone(last);
-    const state = last < first ? "" : f.ordered.size === 0 ? "zoom in for the order within a step"
+    const state = last < first ? "" : f.ordered.size === 0 ? "zoom in for the order within steps"
       : gone ? "the order within these steps is not kept any more" : { loading: "loading the order within steps …", failed: "the order within steps cannot be had at present" }[details.state] ?? "";
-    setText(this.range, last < first ? "no steps yet" : [`steps ${count(first)}–${count(last)}`, duration(f.axis.spanNs), state].filter(Boolean).join(" · "));
+    setText(this.range, last < first ? "no steps yet" : [last > first ? `steps ${count(first)}–${count(last)}` : `step ${count(first)}`, duration(f.axis.spanNs), state].filter(Boolean).join(" · "));
     setText(this.words, timelineWords(model, f));
     this.canvas.dataset.ordered = this.#orderedCells(f);
     this.canvas.dataset.barriers = this.#barriers.length;
@@ -181,6 +182,17 @@ export class Timeline extends LaneChart {
   }
 }
 
+/** The share at which zoomed-out bars begin: what is not work must be large enough to be seen. */
+function barsFrom({ lanes, sums }) {
+  let most = 0;
+  for (const { ranks } of lanes) {
+    const of = (times) => ranks.reduce((sum, rank) => sum + times[rank], 0);
+    const all = of(sums.self) + of(sums.wait) + of(sums.comm);
+    if (all > 0) most = Math.max(most, 1 - of(sums.self) / all);
+  }
+  return [0.75, 0.5].find((share) => most * 2 <= 1 - share) ?? 0;
+}
+
 /** Where steps begin. */
 function drawGrid(context, f) {
   const bottom = lanesEnd(f);
@@ -221,13 +233,18 @@ function drawCuts(context, f) {
 
 function drawAxis(context, f) {
   const { colours: c, plotX, plotWidth } = f;
-  drawAxisEnds(context, f, "time", "step");
+  const bars = f.barsFrom > 0 && !f.narrow ? ` · bars ${f.barsFrom * 100}–100 %` : "";
+  drawAxisEnds(context, f, "time", `step${bars}`);
   const row = f.axisPx / 2;
   context.textAlign = "left";
   context.fillStyle = c["ink-3"];
-  for (const { x, text } of clockTicks(f.axis)) {
+  const taken = [];
+  for (const { x, text } of clockTicks(f.axis).sort((a, b) => b.full - a.full || a.x - b.x)) {
     context.fillRect(plotX + x, row - 5, 1, 5);
-    if (plotX + x + context.measureText(text).width < plotX + plotWidth + 8) context.fillText(text, plotX + x + 3, row - 9);
+    const end = x + context.measureText(text).width + 8;
+    if (end > plotWidth + 12 || taken.some((other) => x < other.end && other.x < end)) continue;
+    taken.push({ x, end });
+    context.fillText(text, plotX + x + 3, row - 9);
   }
   context.fillStyle = c["ink-2"];
   for (const step of stepTicks(f, 56)) {

@@ -12,20 +12,35 @@ const MARK_NS_PX = 5; // so near the pointer a mark is meant
 export function timelineWords(model, f) {
   const { store } = model;
   const times = new Map();
+  const nodes = new Map();
   let steps = 0;
   for (let step = f.axis.first; step < Math.min(f.axis.end, store.last + 1); step += 1) {
     const row = store.get(step);
     if (!row) continue;
     steps += 1;
-    if (row.slowest >= 0) times.set(row.slowest, (times.get(row.slowest) ?? 0) + 1);
+    if (row.slowest < 0) continue;
+    const node = model.nodes[row.slowest] ?? "";
+    times.set(row.slowest, (times.get(row.slowest) ?? 0) + 1);
+    nodes.set(node, (nodes.get(node) ?? 0) + 1);
   }
   if (steps === 0) return "No steps have come in yet.";
-  const [rank, most] = [...times].reduce((best, one) => (one[1] > best[1] ? one : best), [-1, 0]);
+  const [rank, most] = oftenest(times);
+  const [node, nodeMost] = oftenest(nodes);
   if (most === 0) return `In ${steps === 1 ? "this step" : `these ${count(steps)} steps`} nobody was waited for.`;
-  const others = Array.from({ length: store.ranks }, (_, r) => r).filter((r) => r !== rank && f.sums.steps[r] > 0);
-  const waits = `it waits ${percent(idleShare(f.sums, [rank]))} of the time shown, the others ${percent(idleShare(f.sums, others))}`;
-  const often = steps === 1 ? "in this step" : `in ${count(most)} of ${count(steps)} steps`;
-  return most * 2 > steps ? `Rank ${rank} comes last ${often}; ${waits}.` : `Ranks take turns in coming last, rank ${rank} most often, ${often}; ${waits}.`;
+  const often = (n) => (steps === 1 ? "in this step" : `in ${count(n)} of ${count(steps)} steps`);
+  const waits = (is) => {
+    const seen = Array.from({ length: store.ranks }, (_, r) => r).filter((r) => f.sums.steps[r] > 0);
+    return `it waits ${percent(idleShare(f.sums, seen.filter(is)))} of the time shown, the others ${percent(idleShare(f.sums, seen.filter((r) => !is(r))))}`;
+  };
+  if (most * 2 > steps) return `Rank ${rank} comes last ${often(most)}; ${waits((r) => r === rank)}.`;
+  if (nodeMost * 2 > steps && node && new Set(Object.values(model.nodes)).size > 1) {
+    return `One of ${node} comes last ${often(nodeMost)}; ${waits((r) => model.nodes[r] === node)}.`;
+  }
+  return `Ranks take turns in coming last, rank ${rank} most often, ${often(most)}; ${waits((r) => r === rank)}.`;
+}
+
+function oftenest(times) {
+  return [...times].reduce((best, one) => (one[1] > best[1] ? one : best), [-1, 0]);
 }
 
 /** What `lane` does at one moment, where its order is known. */
