@@ -12,7 +12,12 @@ import typer
 
 from paceline.errors import InputError
 from paceline_service.analysis.report import KINDS
-from paceline_service.commands.output import Format, exit_status, write_report
+from paceline_service.commands.output import (
+    ReportFormat,
+    exit_status,
+    report_format,
+    write_report,
+)
 from paceline_service.commands.run import run_command, warn
 from paceline_service.importers.faults import show_nothing
 from paceline_service.importers.sources import analyze_paths
@@ -30,9 +35,9 @@ def _analyze(
         list[Path],
         typer.Argument(metavar="PATH", help="Event logs, profiler traces, or directories of them."),
     ],
-    form: Annotated[Format, typer.Option("--format", help="How to write the report.")] = (
-        Format.TEXT
-    ),
+    form: Annotated[
+        ReportFormat | None, typer.Option("--format", help="How to write the report.")
+    ] = None,
     fail_on: Annotated[
         str | None,
         typer.Option(metavar="KIND", help="Exit 1 only for this kind of finding, else 0."),
@@ -50,13 +55,14 @@ def _analyze(
     """
     if fail_on is not None and fail_on not in KINDS:
         raise InputError(f"--fail-on {fail_on!r} is none of {', '.join(KINDS)}")
+    chosen = report_format(form, output)
     with _progress() as reading:
         answer = analyze_paths(paths, reading)
     if strict and answer.faults.lossy:
         raise InputError(f"--strict, and not all is usable: {'; '.join(answer.faults.notes())}")
     for note in answer.faults.notes():
         warn(f"paceline analyze: {note}")
-    write_report(answer.report, form, output)
+    write_report(answer.report, chosen, output)
     return exit_status(answer.report, fail_on)
 
 

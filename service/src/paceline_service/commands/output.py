@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -13,23 +14,58 @@ from typing import BinaryIO
 
 from paceline.errors import InputError
 from paceline_service.commands.run import EXIT_FINDINGS, EXIT_INSUFFICIENT, EXIT_OK
+from paceline_service.export.html import Story, html_report
 from paceline_service.export.text import print_report, render_text
 from paceline_service.export.words import Json
 
 
 class Format(str, Enum):
-    """How a report is written."""
+    """How an answer is written."""
 
     TEXT = "text"
     JSON = "json"
 
 
-def write_report(report: Json, form: Format, output: Path | None) -> None:
-    """Write a ``paceline.report/1`` object to ``output``, or to stdout when it is None."""
-    if output is None and form is Format.TEXT:
+class ReportFormat(str, Enum):
+    """How a report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+
+
+def report_format(form: ReportFormat | None, output: Path | None) -> ReportFormat:
+    """Return the format that is asked for, else the one that the name of the file says.
+
+    Raises:
+        InputError: an HTML document would be written to a terminal.
+    """
+    if form is None:
+        is_page = output is not None and output.suffix.lower() in (".html", ".htm")
+        return ReportFormat.HTML if is_page else ReportFormat.TEXT
+    if form is ReportFormat.HTML and output is None and sys.stdout.isatty():
+        raise InputError("--format html is for a file, not a terminal: give -o FILE.html")
+    return form
+
+
+def write_report(
+    report: Json, form: ReportFormat, output: Path | None, story: Story | None = None
+) -> None:
+    """Write a ``paceline.report/1`` object to ``output``, or to stdout when it is None.
+
+    Args:
+        report: the object.
+        form: text, JSON or HTML.
+        output: the file.
+        story: what HTML shows beside the report.
+    """
+    if output is None and form is ReportFormat.TEXT:
         print_report(report)
         return
-    text = json.dumps(report, indent=2) + "\n" if form is Format.JSON else render_text(report)
+    if form is ReportFormat.JSON:
+        text = json.dumps(report, indent=2) + "\n"
+    else:
+        text = html_report(report, story) if form is ReportFormat.HTML else render_text(report)
     if output is None:
         print(text, end="")
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +10,10 @@ from typing import Annotated
 import typer
 
 from paceline_service.client import Client
-from paceline_service.commands.output import Format, write_report
+from paceline_service.commands.output import ReportFormat, report_format, write_report
 from paceline_service.commands.remote import DEFAULT_URL, AttemptOption, JobArgument, UrlOption
-from paceline_service.commands.run import run_command
+from paceline_service.commands.report_story import tell_story
+from paceline_service.commands.run import run_command, warn
 
 
 def main(argv: Sequence[str]) -> int:
@@ -23,16 +25,25 @@ def _report(
     job: JobArgument,
     url: UrlOption = DEFAULT_URL,
     attempt: AttemptOption = None,
-    form: Annotated[Format, typer.Option("--format", help="How to write the report.")] = (
-        Format.TEXT
-    ),
+    form: Annotated[
+        ReportFormat | None,
+        typer.Option("--format", help="How to write it; else text, or HTML for -o FILE.html."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")
     ] = None,
 ) -> int:
-    """Print what a collector found out about a job.
+    """Print what a collector found out about a job, or write it as a file for a ticket.
 
     Exit status: 0 when the report was written, whatever it says, 2 when not.
     """
-    write_report(Client(url).report(job, attempt), form, output)
+    chosen = report_format(form, output)
+    with Client(url, retries=2) as client:
+        report = client.report(job, attempt)
+        story = None
+        if chosen is ReportFormat.HTML:
+            story = tell_story(client, report, time.time_ns())
+    write_report(report, chosen, output, story)
+    if output is not None:
+        warn(f"{output}: {output.stat().st_size / 1000:,.0f} kB")
     return 0

@@ -1,0 +1,276 @@
+"""The HTML report as a whole: one file, nothing loaded from elsewhere, nothing run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from paceline_service.export import missing, words
+from paceline_service.export.html.charts import heat_rows, heatmap, step_times
+from paceline_service.export.html.markup import Markup, h, join
+from paceline_service.export.html.sawtooth import legend, sawtooth, words_of
+from paceline_service.export.html.story import Story
+from paceline_service.export.html.style import POLICY, STYLE
+from paceline_service.export.html.tables import (
+    incident_table,
+    node_table,
+    rank_table,
+    utc,
+    what_if_table,
+)
+from paceline_service.export.telling import named_ranks
+from paceline_service.export.units import (
+    format_confidence,
+    format_gpu_s,
+    format_ratio,
+    format_times,
+)
+
+Json = Mapping[str, Any]
+MOST_FINDINGS = 24
+MOST_LINES = 12
+"""Of evidence of a finding, and of notes."""
+_NONE = "\u2013"
+_LABELS = {
+    "straggler": ("Straggler", "bad"), "communication": ("Slow communication", "bad"),
+    "communication_bound": ("Communication-bound", "note"), "imbalance": ("Imbalance", "note"),
+    "stage_imbalance": ("Stage imbalance", "note"),
+    "uniform_slowdown": ("Uniform slowdown", "bad"), "hang": ("Hang", "bad"),
+    "desync": ("Desync", "bad"), "healthy": ("Healthy", "good"),
+    "insufficient_evidence": ("Not enough evidence", "none"),
+}  # fmt: skip
+
+
+def html_report(report: Json, story: Story | None = None) -> str:
+    """Return a ``paceline.report/1`` object, and what is known beside it, as an HTML document."""
+    story = story or Story()
+    main = words.main_finding(report)
+    first_step = main.get("first_step") if main is not None else None
+    parts = [
+        _top(report, story),
+        _verdict(report, main),
+        _facts(report),
+        *_scenes(story, first_step),
+        _history(report, story),
+        _waits(report, story, first_step),
+        _findings(report, main),
+        _what_if(report, story),
+        _section("Incidents", incident_table(story.incidents, report)),
+        _section("Nodes", node_table(report, story.nodes), long=True),
+        _section("Ranks", rank_table(report, story.nodes), long=True),
+        _data(report, story),
+        _footer(story),
+    ]
+    head = h(
+        "head",
+        h("meta", charset="utf-8"),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+        h("meta", name_="referrer", content="no-referrer"),
+        h("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        h("title", f"{_name(report)}: {words.headline(report)}"),
+        h("style", Markup(STYLE)),
+    )
+    body = h("body", h("main", *(part for part in parts if part is not None)))
+    return f'<!doctype html>\n<html lang="en">{head}\n{body}</html>\n'
+
+
+def _name(report: Json) -> str:
+    return str((report.get("job") or {}).get("name") or "Paceline report")
+
+
+def _top(report: Json, story: Story) -> Markup:
+    job: Json = report.get("job") or {}
+    parts = [h("b", _name(report))]
+    if job.get("attempt") is not None:
+        parts.append(h("span", f"attempt {job['attempt']}"))
+    if job.get("state"):
+        parts.append(h("span", job["state"]))
+    nodes = len(set(story.nodes.values()))
+    on = f" on {nodes:,} nodes" if nodes > 1 else ""
+    parts.append(h("span", f"{job.get('world_size') or 0:,} ranks{on}"))
+    first, last = story.detail.get("first_seen_wall_ns"), story.detail.get("last_seen_wall_ns")
+    if first and last:
+        parts.append(h("span", f"{utc(first)} to {utc(last)}"))
+    return h("div", *parts, class_="top")
+
+
+def _verdict(report: Json, main: Json | None) -> Markup:
+    kind = str(report.get("verdict"))
+    label, tone = _LABELS.get(kind, (words.clean(kind), "note"))
+    badge = h("span", label, class_="label")
+    if main is None:
+        notes = _notes(report)
+        if kind == "insufficient_evidence":
+            notes = notes or missing.what_is_missing(report)
+        body = [h("h1", words.headline(report)), _list(notes)]
+        if kind == "insufficient_evidence":
+            body += [h("h3", "What to do"), _list(missing.what_to_do(report))]
+    else:
+        body = [h("h1", words.statement(main, report)), *_finding(main, report)]
+    return h("header", badge, *body, class_=f"card tone-{tone}")
+
+
+def _finding(finding: Json, report: Json) -> list[Markup]:
+    """Return what a finding costs, why it is one, and what to do."""
+    cost = words.costs(finding, report)
+    sentences = [cost[0].upper() + cost[1:] + "." if cost else "", words.gain(finding)]
+    sentences += [words.against_peers(finding), words.because(finding)]
+    parts = [h("p", " ".join(sentence for sentence in sentences if sentence))]
+    evidence = [str(one) for one in finding.get("evidence") or ()]
+    if finding.get("confidence") is not None:
+        evidence.append(f"Confidence: {format_confidence(finding['confidence'])}.")
+    if evidence:
+        parts += [h("h3", "Why"), _list(evidence)]
+    if finding.get("action"):
+        parts += [h("h3", "What to do next"), h("pre", finding["action"])]
+    return parts
+
+
+def _facts(report: Json) -> Markup:
+    job: Json = report.get("job") or {}
+    data: Json = report.get("data") or {}
+    complete = "complete" if data.get("complete") else "incomplete"
+    facts = [
+        ("slowdown", _told(report.get("slowdown"), format_times), "of what steps could take"),
+        ("waiting", _told(report.get("idle_ratio"), format_ratio), "of all ranks' time"),
+        ("wasted", _told(report.get("wasted_gpu_s"), format_gpu_s), "ranks stood still"),
+        ("gamma", _told(report.get("gamma"), "{:.2f}".format), "communication over own work"),
+        ("steps", f"{job.get('steps') or 0:,}", f"{job.get('collectives') or 0:,} collectives"),
+        ("ranks seen", f"{job.get('ranks_observed') or 0:,}",
+         f"of {job.get('world_size') or 0:,}; data {complete}"),
+    ]  # fmt: skip
+    return h(
+        "section",
+        h("dl", *(h("div", h("dt", k), h("dd", v, h("small", about))) for k, v, about in facts)),
+        class_="facts", aria_label="Figures",
+    )  # fmt: skip
+
+
+def _told(value: Any, say: Any) -> str:
+    return _NONE if value is None else str(say(value))
+
+
+def _scenes(story: Story, first_step: int | None) -> list[Markup]:
+    parts = []
+    for scene in story.scenes:
+        if not len(scene.table) or not scene.lanes:
+            continue
+        told = words_of(scene)
+        parts.append(
+            h(
+                "section", h("h2", scene.title),
+                h("div", sawtooth(scene, first_step), class_="scroll"),
+                legend(scene), h("p", told[0].upper() + told[1:], class_="quiet"),
+            )
+        )  # fmt: skip
+    return parts
+
+
+def _history(report: Json, story: Story) -> Markup | None:
+    table = story.history
+    if table is None or len(table) < 2:
+        return None
+    marks = [
+        (finding["first_step"], f"{finding['kind'].replace('_', ' ')} begins")
+        for finding in (report.get("findings") or ())[:3]
+        if finding.get("first_step")
+    ]
+    drawn = h("div", step_times(table, marks), class_="scroll")
+    told = "The line is the median, the band reaches from the shortest to the longest step."
+    return h("section", h("h2", "Step time"), drawn, h("p", told, class_="quiet"))
+
+
+def _waits(report: Json, story: Story, first_step: int | None) -> Markup | None:
+    table = story.waits
+    if table is None or len(table) < 2:
+        return None
+    rows = heat_rows(int(report["job"]["world_size"]), story.nodes)
+    drawn, top = heatmap(table, rows, named_ranks(report.get("findings") or ()), first_step)
+    told = (
+        f"{rows.what[0].upper()}{rows.what[1:]}. The darkest colour is {format_ratio(top)} of a "
+        "step. Who is slow is the row that does not wait."
+    )
+    return h(
+        "section", h("h2", "Who waits"), h("div", drawn, class_="scroll"),
+        h("p", told, class_="quiet"),
+    )  # fmt: skip
+
+
+def _findings(report: Json, main: Json | None) -> Markup | None:
+    others = [one for one in report.get("findings") or () if one is not main]
+    if not others:
+        return None
+    parts = [h("h2", "Further findings")]
+    for finding in others[:MOST_FINDINGS]:
+        parts += [h("h3", words.statement(finding, report)), *_finding(finding, report)]
+    if len(others) > MOST_FINDINGS:
+        parts.append(h("p", f"{len(others) - MOST_FINDINGS} more; the JSON report has all."))
+    return h("section", *parts, class_="long")
+
+
+def _what_if(report: Json, story: Story) -> Markup | None:
+    world_size = int((report.get("job") or {}).get("world_size") or 0)
+    parts: list[Markup] = []
+    if story.what_if is not None and (table := what_if_table(story.what_if, world_size)):
+        parts.append(table)
+    replay: Json = report.get("what_if") or {}
+    if replay.get("slowdown") is not None:
+        told = [
+            f"Replayed without slow ranks, {replay.get('steps') or 0:,} steps would have been "
+            f"{format_times(replay['slowdown'])} as fast."
+        ]
+        if replay.get("m_w") is not None:
+            told.append(f"{format_ratio(replay['m_w'])} of the loss goes with the slowest 3 %.")
+        parts.append(h("p", " ".join(told), class_="quiet"))
+    return _section("What leaving them out gives back", join(parts) if parts else None)
+
+
+def _data(report: Json, story: Story) -> Markup:
+    data: Json = report.get("data") or {}
+    items = ["The data are complete." if data.get("complete") else "The data are incomplete."]
+    dropped: Json = data.get("dropped") or {}
+    items += [
+        f"Dropped ({reason}): {count:,}." for reason, count in sorted(dropped.items()) if count
+    ]
+    # A healthy answer has told its notes at the top.
+    if report.get("verdict") not in ("healthy", "insufficient_evidence"):
+        items += _notes(report)
+    if story.detail.get("run_id"):
+        items.append(f"run {story.detail['run_id']}")
+    return h("section", h("h2", "What this stands on"), _list(items))
+
+
+def _notes(report: Json) -> list[str]:
+    return [str(note) for note in (report.get("data") or {}).get("notes") or ()]
+
+
+def _footer(story: Story) -> Markup:
+    parts = ["Made by Paceline"]
+    if story.made_wall_ns > 0:
+        parts.append(f" on {utc(story.made_wall_ns)}")
+    said: list[Markup] = [h("span", "".join(parts) + ".")]
+    if story.asked:
+        said += [Markup(" "), h("span", f"Made again by: {story.asked}")]
+    if story.url and urlsplit(story.url).scheme in ("http", "https"):
+        link = h("a", story.url, href=story.url, rel="noreferrer noopener")
+        said += [h("br"), h("span", "Live: "), link]
+    return h("footer", *said)
+
+
+def _section(title: str, content: Markup | None, *, long: bool = False) -> Markup | None:
+    if content is None:
+        return None
+    inner = h("div", content, class_="scroll")
+    return h("section", h("h2", title), inner, class_="long" if long else None)
+
+
+def _list(items: Sequence[str]) -> Markup:
+    shown = [h("li", _sentence(item)) for item in items[:MOST_LINES]]
+    if len(items) > MOST_LINES:
+        shown.append(h("li", f"{len(items) - MOST_LINES} more; the JSON report has all."))
+    return h("ul", *shown) if shown else Markup("")
+
+
+def _sentence(item: str) -> str:
+    return item[:1].upper() + item[1:] if item.partition(" ")[0].isalpha() else item
