@@ -36,10 +36,10 @@ def test_new_steps_and_the_forming_verdict_arrive_by_themselves(
 ) -> None:
     server = serve(slow_job())
     page = open_page(f"{server.url}/#/jobs/demo")
-    page.get_by_role("heading", name="Healthy").wait_for()
+    page.get_by_role("heading", name="Healthy", level=1).wait_for()
     shows_last_step(page, 49)
     server.advance("demo", 40)
-    page.get_by_role("heading", name="Rank 2 is slow in the backward pass").wait_for()
+    page.get_by_role("heading", name="Rank 2 is slow in the backward pass", level=1).wait_for()
     shows_last_step(page, 89)
     assert page.inner_text("#link-state") == "live"
 
@@ -81,7 +81,7 @@ def test_restarted_job_is_shown_anew(serve: Serve, open_page: OpenPage) -> None:
     shows_last_step(page, 49)
     server.jobs["demo"] = slow_job(attempt=2, steps=9)
     server.drop_streams()
-    page.get_by_role("heading", name="Not enough evidence yet").wait_for()
+    page.get_by_role("heading", name="Not enough evidence yet", level=1).wait_for()
     shows_last_step(page, 8)
 
 
@@ -90,13 +90,13 @@ def test_thousand_ranks_are_readable_within_seconds(serve: Serve, open_page: Ope
     server = serve(PageJob("big", ranks=1024, steps=160, slow_ranks=node_42, slow_phase="forward"))
     began_s = time.monotonic()
     page = open_page(f"{server.url}/#/jobs/big")
-    page.get_by_role("heading", name="node-042 is slow in the forward pass").wait_for()
+    page.get_by_role("heading", name="node-042 is slow in the forward pass", level=1).wait_for()
     until(page, "document.querySelector('.lanes canvas').dataset.teeth > 0")
     until(page, "document.querySelector('#heat-words').textContent.includes('on node-042 wait')")
     assert time.monotonic() - began_s < 15
     lanes = int(page.get_attribute(".lanes canvas", "data-lanes"))
     assert 10 < lanes < 40
-    assert page.locator("tbody tr").count() < 60
+    assert page.locator("#ranks tbody tr").count() < 60
     frame_ms = page.evaluate(
         """async () => {
           const canvas = document.querySelector(".lanes canvas");
@@ -122,7 +122,7 @@ def test_all_thousand_lanes_scroll_in_a_canvas_of_screen_size(
     page.focus(".lanes canvas")
     page.keyboard.press("ArrowUp")
     page.get_by_label("rank or node").first.fill("node-127")
-    assert page.locator("tbody tr").count() == 8
+    assert page.locator("#ranks tbody tr").count() == 8
 
 
 def test_heatmap_row_pins_its_ranks_lane(serve: Serve, open_page: OpenPage) -> None:

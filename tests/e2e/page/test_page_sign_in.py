@@ -27,7 +27,7 @@ def test_somebody_signs_in_with_the_provider_sees_the_page_and_signs_out(
 ) -> None:
     page = open_page(f"{collector.url}/#/jobs/nope", refused=True)
     page.get_by_role("link", name="Sign in").click()
-    page.get_by_role("heading", name="No such job").wait_for()
+    page.get_by_role("heading", name="No such job", level=1).wait_for()
     assert page.url == f"{collector.url}/#/jobs/nope"
     assert page.evaluate("document.cookie") == "", "no script reads the session"
     way_out = page.get_by_role("button", name="Sign out")

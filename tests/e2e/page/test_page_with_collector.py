@@ -50,8 +50,8 @@ def test_replayed_job_is_shown_as_the_real_collector_tells_it(
     subprocess.run(replay, check=True, timeout=60)
     page = open_page(collector)
     page.locator(".job-list a").click()
-    page.get_by_role("heading", name="Rank 2 is slow in the backward pass").wait_for()
+    page.get_by_role("heading", name="Rank 2 is slow in the backward pass", level=1).wait_for()
     until(page, "document.querySelector('.lanes canvas').dataset.teeth > 0")
     until_text(page, "#sawtooth-words", "Rank 2 waits 0")
-    assert page.locator("tr.slow").count() == 1
+    assert page.locator("#ranks tr.slow").count() == 1
     assert "complete" in page.inner_text(".figures")
