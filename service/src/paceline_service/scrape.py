@@ -149,7 +149,7 @@ class Scraper:
             metrics.RELIEF_STRIDE: {
                 (job,): stride for job, stride in collector.control.relieved().items()
             },
-            metrics.NOTIFICATIONS: dict(collector.notifier.stats.outcomes),
+            metrics.NOTIFICATIONS: collector.notifier.stats.labelled(),
             metrics.RELIEF_CHANGES: {(way,): n for way, n in collector.relief.changes.items()},
             metrics.PERSIST_GIVEN_UP: {
                 ("steps",): collector.persister.steps_given_up,

@@ -16,3 +16,7 @@ class NotifyStats:
     """By channel: messages that are on their way."""
     failures: int = 0
     """Rounds that could not be made."""
+
+    def labelled(self) -> dict[tuple[str, ...], float]:
+        """Return the counts by the labels of their metric."""
+        return {(channel, outcome): n for (channel, outcome), n in self.outcomes.items()}

@@ -14,6 +14,8 @@ COLLECTORS = 0x7061_6365_0001
 """Held for as long as a collector runs: alone, or together with others that share the jobs."""
 MIGRATIONS = 0x7061_6365_0002
 HOUSEKEEPING = 0x7061_6365_0003
+NODE_ACTIONS = 0x7061_6365_0004
+"""One collector at a time counts how many nodes were taken out of service, and takes one more."""
 TIMEOUT_S = 10
 
 
