@@ -19,11 +19,12 @@ from paceline_service.notify.channels.base import Channel
 from paceline_service.notify.channels.build import build_channels
 from paceline_service.notify.dispatch import Dispatcher
 from paceline_service.notify.facts import Links
+from paceline_service.notify.nodes.build import build_actions
 from paceline_service.notify.result import Result
 from paceline_service.notify.stats import NotifyStats
 from paceline_service.notify.trial import send_trial
 from paceline_service.notify.watch import Fence, Owns, Watch
-from paceline_service.notify_settings import NotifySettings
+from paceline_service.notify_settings import PROPOSE, NotifySettings
 from paceline_service.store.database import Database
 
 LOOK_S = 2.0
@@ -71,6 +72,7 @@ class Notifier:
             database, book, self.channels, rules, self.links, fence=fence,
             owns=owns or (lambda _: True),
         )  # fmt: skip
+        self._actions = build_actions(settings, database, self._pool, fence)
         self._dispatchers = [
             Dispatcher(
                 channel, database, self.stats, self._pool, fence=fence,
@@ -83,7 +85,7 @@ class Notifier:
     @property
     def busy(self) -> bool:
         """Whether there is anything to do at all."""
-        return bool(self.channels)
+        return bool(self.channels) or self._actions is not None
 
     @property
     def running(self) -> bool:
@@ -105,7 +107,8 @@ class Notifier:
         for dispatcher in self._dispatchers:
             dispatcher.start()
         self._task = asyncio.create_task(self._run(), name="paceline-notify")
-        _log.info("messages are sent", channels=[one.name for one in self.channels])
+        mode = self._actions.mode if self._actions is not None else PROPOSE
+        _log.info("messages are sent", channels=[one.name for one in self.channels], actions=mode)
 
     async def stop(self) -> None:
         """Finish what was begun, and end; what waits is sent after the next start."""
@@ -132,9 +135,11 @@ class Notifier:
     async def _run(self) -> None:
         while True:
             try:
-                await self._watch.look()
+                found = await self._watch.look()
                 for dispatcher in self._dispatchers:
                     dispatcher.wake()
+                if self._actions is not None:
+                    await self._actions.consider(found)
             except (SQLAlchemyError, OSError, StoreUnavailableError) as error:
                 self.stats.failures += 1
                 _log.error("incidents cannot be read; it is tried again", error=str(error))

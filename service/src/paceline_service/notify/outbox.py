@@ -9,7 +9,13 @@ from typing import Any
 from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paceline_service.store.models import Incident, Job, JobAttempt, Notification
+from paceline_service.store.models import (
+    Incident,
+    Job,
+    JobAttempt,
+    NodeAction,
+    Notification,
+)
 
 WAITING, TOLD, FAILED, OVER = "waiting", "told", "failed", "over"
 MAX_INCIDENTS = 2000
@@ -56,9 +62,12 @@ async def incidents(connection: AsyncConnection, since_wall_ns: int) -> list[Val
             or_(
                 Incident.closed_wall_ns.is_(None) & (Incident.updated_wall_ns >= since_wall_ns),
                 Incident.id.in_(unfinished),
-                # What has begun again after it was over.
+                # What has begun again after it was over, or has to be undone on a node.
                 (Incident.updated_wall_ns >= since_wall_ns)
-                & Incident.id.in_(select(Notification.incident_id)),
+                & (
+                    Incident.id.in_(select(Notification.incident_id))
+                    | Incident.id.in_(select(NodeAction.incident_id))
+                ),
             )
         )
         .order_by(Incident.id.desc())
