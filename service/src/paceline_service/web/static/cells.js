@@ -9,6 +9,7 @@ export const WORK = KINDS.indexOf("work");
 export const COMM = KINDS.indexOf("comm");
 export const WAIT = KINDS.indexOf("wait");
 const HOST = KINDS.indexOf("host");
+const SLIVER_NS = 1000; // shorter, it is rounding and no time of the host
 
 /** Return {cells: Map(step -> Map(rank -> cell)), slices} of a trace. */
 export function readTrace(trace) {
@@ -81,10 +82,10 @@ function cellOf(draft, origin) {
     let at = base.start;
     while (next < holes.length && holes[next].end <= at) next += 1;
     for (let i = next; i < holes.length && holes[i].start < base.end; i += 1) {
-      if (holes[i].start > at) pieces.push({ ...base, start: at, end: holes[i].start });
+      if (holes[i].start - at > SLIVER_NS) pieces.push({ ...base, start: at, end: holes[i].start });
       at = Math.max(at, holes[i].end);
     }
-    if (at < base.end) pieces.push({ ...base, start: at });
+    if (base.end - at > SLIVER_NS) pieces.push({ ...base, start: at });
   }
   let reached = -Infinity;
   for (const hole of holes) {
@@ -118,12 +119,12 @@ function bases({ step, phases, hidden }) {
   const out = [];
   let at = whole?.start ?? phases[0].start;
   for (const phase of phases) {
-    const start = Math.max(phase.start, at);
+    const start = phase.start - at > SLIVER_NS ? phase.start : at;
     if (start > at) out.push({ start: at, end: start, kind: HOST });
     if (phase.end > start) out.push({ ...phase, start });
     at = Math.max(at, phase.end);
   }
-  if (whole && whole.end > at) out.push({ start: at, end: whole.end, kind: HOST });
+  if (whole && whole.end - at > SLIVER_NS) out.push({ start: at, end: whole.end, kind: HOST });
   return out;
 }
 

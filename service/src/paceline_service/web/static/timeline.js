@@ -89,7 +89,7 @@ export class Timeline extends LaneChart {
     drawCuts(context, f);
     drawAxis(context, f);
     if (this.hover) drawCrosshair(context, f, this.hover);
-    details.want(f.ordered.size ? { from: f.axis.first, to: f.axis.end, ranks: [...f.ordered] } : null);
+    details.want(f.ordered.size && model.store.last >= f.axis.first ? { from: f.axis.first, to: f.axis.end, ranks: [...f.ordered] } : null);
     this.loader.want("timeline", f.view.from, f.view.to);
   }
 

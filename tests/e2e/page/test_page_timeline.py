@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.e2e.page.conftest import OpenPage, Serve
+from tests.e2e.page.looking import DASH, until, until_text
+from tests.e2e.page.page_jobs import PageJob
+from tests.e2e.page.page_timeline import timeline
+
+pytestmark = pytest.mark.e2e
+
+CANVAS = ".timeline canvas"
+RANGE = ".timeline .range"
+DATA = "document.querySelector('.timeline canvas')?.dataset"
+READ = """
+async ([trace, step, rank]) => {
+  const { KINDS, readTrace } = await import("/static/cells.js");
+  const cell = readTrace(trace).cells.get(step).get(rank);
+  return {
+    pieces: [...cell.kinds].map((kind, i) => [KINDS[kind], cell.times[2 * i] / 1e6, cell.times[2 * i + 1] / 1e6]),
+    behind: cell.hidden.map((one) => [one.about.op, one.start / 1e6, one.end / 1e6]),
+    lasts: cell.lasts.map((one) => [one.last, one.at / 1e6, one.lateNs / 1e6]),
+  };
+}
+"""  # noqa: E501
+AXIS = """
+async ([view, width, steps]) => {
+  const { TimeAxis } = await import("/static/timeaxis.js");
+  const axis = new TimeAxis(view, width, (step) => steps[step] ?? null);
+  return { at: steps.map((_, step) => axis.x(step)), under: axis.under(axis.xAt(1, 40)).relNs, cut: axis.isCut(2) };
+}
+"""  # noqa: E501
+
+
+def slow_job(**changes: Any) -> PageJob:
+    return PageJob(**{"name": "demo", "ranks": 4, "steps": 140, "slow_ranks": (2,), **changes})
+
+
+def big_job(**changes: Any) -> PageJob:
+    node_42 = tuple(range(336, 344))
+    return PageJob(**{"name": "big", "ranks": 1024, "steps": 80, "slow_ranks": node_42, **changes})
+
+
+def ordered(page: Any, cells: int = 1) -> None:
+    """Wait until the order within steps is drawn."""
+    until(page, f"{DATA}?.ordered >= {cells}")
+
+
+def timelines_asked(server: Any) -> list[str]:
+    return [path for path, _ in server.requests_seen if "/timeline?" in path]
+
+
+def test_pieces_of_a_step_follow_each_other_as_they_happened(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    job = slow_job()
+    page = open_page(serve(job).url)
+    trace = timeline(job, 100, 100, 1, [0, 1, 2, 3])
+    slow, fast = (page.evaluate(READ, [trace, 100, rank]) for rank in (2, 0))
+    names = [piece[0] for piece in fast["pieces"]]
+    assert names == ["host", "input", "forward", "backward", "wait", "comm", "optimizer"]
+    assert "wait" not in [piece[0] for piece in slow["pieces"]]
+    for pieces in (fast["pieces"], slow["pieces"]):
+        assert all(before[2] == pytest.approx(after[1]) for before, after in pairwise(pieces))
+    wait = fast["pieces"][4]
+    assert wait[2] - wait[1] > 20
+    assert slow["lasts"] == [[2, pytest.approx(wait[2]), pytest.approx(wait[2] - wait[1], rel=0.3)]]
+    assert fast["lasts"] == []
+    assert [one[0] for one in fast["behind"]] == ["all_reduce"], "one runs behind the backward pass"
+
+
+def test_axis_is_real_time_with_gaps_and_long_steps_cut(serve: Serve, open_page: OpenPage) -> None:
+    page = open_page(serve().url)
+    starts = [0, 100, 200, 2200, 2300, 2400]
+    steps = [{"startWallNs": at, "durationNs": 90} for at in starts]
+    shown = page.evaluate(AXIS, [{"from": 0, "to": 5}, 800, steps])
+    assert shown["at"][:6] == pytest.approx([0, 100, 200, 600, 700, 800])
+    assert shown["under"] == pytest.approx(40)
+    assert shown["cut"]
+
+
+def test_timeline_draws_the_order_and_says_who_comes_last(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    server = serve(slow_job())
+    page = open_page(f"{server.url}/#/jobs/demo?from=100&to=106")
+    ordered(page, 24)
+    assert page.evaluate(f"{DATA}.barriers") == "6"
+    assert re.search(r"steps 100.105 . 9\d\d\sms", page.inner_text(RANGE))
+    words = page.inner_text("#timeline-words")
+    assert "Rank 2 comes last in 6 of 6 steps; it waits 0.0" in words
+    assert re.search(r"the others 2\d\s%", words)
+    assert page.get_attribute(CANVAS, "aria-describedby").split()[0] == "timeline-words"
+    assert len(timelines_asked(server)) == 1
+
+
+def test_keys_go_from_barrier_to_barrier_and_tell_who_came_last(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    page = open_page(f"{serve(slow_job()).url}/#/jobs/demo?from=100&to=106")
+    ordered(page, 24)
+    page.focus(CANVAS)
+    told = page.locator(".timeline [aria-live]")
+    page.keyboard.press("b")
+    until_text(page, ".timeline [aria-live]", "Step 100: rank 2 on node-000 comes last")
+    assert "all_reduce 201 of dp0, 25 MiB" in told.inner_text()
+    assert re.search(r"\d\d\.\d\sms after the first; 3 of the ranks drawn wait", told.inner_text())
+    page.keyboard.press("b")
+    until_text(page, ".timeline [aria-live]", "Step 101: rank 2")
+    page.keyboard.press("Shift+B")
+    until_text(page, ".timeline [aria-live]", "Step 100: rank 2")
+
+
+def test_pointer_tells_what_a_rank_does_at_that_moment(serve: Serve, open_page: OpenPage) -> None:
+    page = open_page(f"{serve(slow_job()).url}/#/jobs/demo?from=100&to=101")
+    ordered(page, 4)
+    box = page.evaluate(f"document.querySelector('{CANVAS}').clientWidth")
+    page.hover(CANVAS, position={"x": 164 + 0.72 * (box - 354), "y": 60})
+    page.locator("#tooltip").wait_for()
+    tip = page.inner_text("#tooltip")
+    assert re.search(r"rank 0 on node-000 . step 100 \+ 1\d\d\sms", tip)
+    assert re.search(r"waits\s+\d\d\.\d\sms", tip)
+    assert "until rank 2 arrives at all_reduce 201 of dp0, 25 MiB" in tip
+
+
+def test_thousands_of_steps_are_shown_without_asking_for_their_order(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    server = serve(slow_job(steps=3000, slow_from=1500))
+    page = open_page(f"{server.url}/#/jobs/demo?from=0&to=3000")
+    until_text(page, "#timeline-words", "of 3,000 steps")
+    assert int(page.evaluate(f"{DATA}.bin")) >= 8
+    assert page.evaluate(f"{DATA}.ordered") == "0"
+    assert "zoom in for the order" in page.inner_text(RANGE)
+    assert timelines_asked(server) == []
+    page.focus(CANVAS)
+    for _ in range(9):
+        page.keyboard.press("+")
+    ordered(page)
+    asked = timelines_asked(server)
+    assert asked
+    assert all(0 < _steps(path) <= 200 for path in asked)
+
+
+def test_order_that_is_not_kept_is_said_and_shares_are_drawn(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    server = serve(slow_job(raw_from=60))
+    page = open_page(f"{server.url}/#/jobs/demo?from=20&to=30", refused=True)
+    until_text(page, RANGE, "is not kept any more")
+    assert page.evaluate(f"{DATA}.ordered") == "0"
+    assert len(timelines_asked(server)) == 1, "it is not asked for again and again"
+
+
+def test_thousand_ranks_are_lanes_by_node_and_the_slow_one_is_open(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    server = serve(big_job())
+    page = open_page(f"{server.url}/#/jobs/big")
+    until_text(page, "#timeline-words", "One of node-042 comes last")
+    until(page, f"{DATA}.lanes === '136'")  # 128 nodes, and the 8 ranks of the slow one
+    ordered(page, 100)
+    page.focus(CANVAS)
+    page.keyboard.press("ArrowDown")
+    until_text(page, ".timeline [aria-live]", "rank 336 on node-042")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    until(page, f"{DATA}.lanes === '128'")
+    assert max(_steps(path) for path in timelines_asked(server)) < 20, "pages stay small"
+    frame_ms = page.evaluate(
+        """async () => {
+          const canvas = document.querySelector(".timeline canvas");
+          const began = performance.now();
+          for (let i = 0; i < 10; i += 1) {
+            canvas.dispatchEvent(new KeyboardEvent("keydown", { key: i % 2 ? "+" : "-" }));
+            await new Promise(requestAnimationFrame);
+          }
+          return (performance.now() - began) / 10;
+        }"""
+    )
+    assert frame_ms < 500
+
+
+def test_sawtooth_and_timeline_show_the_same_steps_and_the_address_keeps_parts_of_one(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    page = open_page(f"{serve(slow_job()).url}/#/jobs/demo?from=100.2&to=100.8&lanes=all")
+    until_text(page, RANGE, "step 100 ")
+    until_text(page, ".sawtooth .range", f"{DASH}102")
+    page.focus(CANVAS)
+    page.keyboard.press("ArrowRight")
+    until(page, "location.hash.includes('from=100.35')")
+
+
+def _steps(path: str) -> int:
+    numbers = dict(re.findall(r"(from|to)=(\d+)", path))
+    return int(numbers["to"]) - int(numbers["from"]) + 1
