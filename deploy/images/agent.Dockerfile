@@ -1,16 +1,27 @@
-# The agent and its sidecar, without torch: one sidecar container per node. The training image
-# installs the same distribution (`pip install paceline`) beside its own torch.
+# The sidecar, one per node, and the wheel that training images install beside their own torch:
 #   docker build -f deploy/images/agent.Dockerfile -t paceline-agent .
-FROM python:3.12-slim AS build
+# In the training image's Dockerfile:
+#   COPY --from=paceline-agent /usr/share/paceline /tmp/wheels
+#   RUN pip install --no-index /tmp/wheels/*.whl
+ARG PYTHON_IMAGE=python:3.12.12-slim-bookworm
+FROM ${PYTHON_IMAGE} AS build
+# The wheel carries the NCCL plugin, which is C. It is of no Python version.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends gcc libc6-dev \
+ && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY constraints.txt ./
+ENV PIP_CONSTRAINT=/source/constraints.txt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv --without-pip /opt/paceline
 COPY agent agent
-RUN python -m venv /opt/paceline \
- && /opt/paceline/bin/pip install --no-cache-dir -c constraints.txt "./agent[sidecar]"
+RUN pip wheel --no-deps --wheel-dir /usr/share/paceline ./agent \
+ && pip --python /opt/paceline/bin/python install \
+      "paceline[sidecar] @ file://$(echo /usr/share/paceline/paceline-*.whl)"
 
-FROM python:3.12-slim
+FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --no-create-home paceline \
- && install -d -o 10001 /run/paceline /var/spool/paceline
+ && install -d -o 10001 -m 0700 /run/paceline /var/spool/paceline
+COPY --from=build /usr/share/paceline /usr/share/paceline
 COPY --from=build /opt/paceline /opt/paceline
 ENV PATH=/opt/paceline/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -19,7 +30,7 @@ ENV PATH=/opt/paceline/bin:$PATH \
 # Rings are private to their user: run the sidecar as the user that the training job runs as.
 USER 10001
 # Healthy: a sidecar serves the ring directory. A collector that is away is no reason to restart it.
-HEALTHCHECK --interval=30s --timeout=10s --start-period=20s CMD ["python", "-c", \
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=1s CMD ["python", "-c", \
   "import os, pathlib, paceline.run.plan as p; raise SystemExit(not p.sidecar_runs(pathlib.Path(os.environ['PACELINE_RUNTIME_DIR'])))"]
 ENTRYPOINT ["paceline"]
 CMD ["sidecar"]

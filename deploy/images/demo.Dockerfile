@@ -1,21 +1,24 @@
 # A training job to look at: four ranks on CPU, one of them slow. Build from the repository's root:
 #   docker build -f deploy/images/demo.Dockerfile -t paceline-demo .
-FROM python:3.12-slim
+# Its records are read by a sidecar in another container (docker-compose.yml).
+ARG PYTHON_IMAGE=python:3.12.12-slim-bookworm
+FROM ${PYTHON_IMAGE}
 WORKDIR /source
 COPY constraints.txt ./
-COPY tools tools
-RUN pip install --no-cache-dir -c constraints.txt \
-      --index-url "$(python -c 'from tools.install import TORCH_CPU_INDEX; print(TORCH_CPU_INDEX)')" \
-      "$(python -c 'from tools.install import TORCH; print(TORCH)')"
+COPY tools/install.py tools/
+ENV PIP_CONSTRAINT=/source/constraints.txt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+# torch first and alone, as tools/install.py does: the layer is large and changes rarely.
+RUN pip install --no-deps \
+      --index-url "$(python -c 'from tools.install import TORCH_CPU_INDEX as i; print(i)')" \
+      "$(python -c 'from tools.install import TORCH as t; print(t)')"
 COPY agent agent
 COPY service service
-RUN pip install --no-cache-dir -c constraints.txt "./agent[sidecar]" ./service \
+RUN pip install "./agent[sidecar]" ./service torch \
  && useradd --system --uid 10001 --create-home paceline \
- && install -d -o 10001 /run/paceline /var/spool/paceline
+ && install -d -o 10001 -m 0700 /run/paceline
 ENV PYTHONDONTWRITEBYTECODE=1 \
     OMP_NUM_THREADS=1 \
-    PACELINE_RUNTIME_DIR=/run/paceline \
-    PACELINE_SPOOL_DIR=/var/spool/paceline
+    PACELINE_RUNTIME_DIR=/run/paceline
 USER 10001
 ENTRYPOINT ["paceline", "run", "--job", "demo", "--", "torchrun", "--nproc-per-node", "4", \
   "-m", "paceline_service.demo.train"]
