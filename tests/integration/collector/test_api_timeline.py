@@ -79,6 +79,25 @@ def test_the_slow_rank_is_marked_as_last_arriver_and_the_others_wait_for_it(
     }
 
 
+def test_waits_and_exposed_communication_add_up_to_the_figures_of_the_step(drawn: Client) -> None:
+    trace = timeline(drawn, from_=100, to=109)
+    waits: Counter[tuple[int, int]] = Counter()
+    exposed: Counter[tuple[int, int]] = Counter()
+    for event in of_category(trace, "wait"):
+        waits[event["args"]["step"], event["pid"] - 1] += round(event["dur"] * 1000)
+        assert event["name"] == f"waits for rank {event['args']['last_arriver']}"
+    for event in of_category(trace, "collective"):
+        key = event["args"]["step"], event["pid"] - 1
+        exposed[key] += event["args"].get("exposed_comm_ns", 0)
+    steps = drawn.get_json("/v1/jobs/traced/steps", from_=100, to=109)
+    for i, step in enumerate(steps["steps"]):
+        for j, rank in enumerate(steps["ranks"]):
+            assert waits[step, rank] == pytest.approx(steps["wait_ns"][i][j], rel=0.02, abs=50_000)
+            assert exposed[step, rank] == pytest.approx(
+                steps["comm_ns"][i][j], rel=0.02, abs=50_000
+            )
+
+
 def test_clocks_that_are_not_shared_are_placed_with_their_uncertainty(drawn: Client) -> None:
     trace = timeline(drawn, from_=40, to=59)
     clocks = {one["rank"]: one for one in trace["otherData"]["clocks"]}
