@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -21,6 +24,17 @@ from paceline_service.commands.remote import (
     job_path,
 )
 from paceline_service.commands.run import run_command, warn
+
+MOST_STEPS = 1000
+"""Of one timeline: the collector's own limit (docs/api.md)."""
+HEAD_BYTES = 8 << 20
+"""What the collector tells of a timeline stands before its events, and is shorter than this."""
+TIMEOUT_S = 300.0
+"""One timeline is made at a time, and half a million records take a while."""
+_HEAD = b'{"displayTimeUnit":"ms","otherData":'
+_TAIL = b"]}\n"
+_CLEAR_LINE = "\r\x1b[K"
+Json = dict[str, Any]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,7 +53,10 @@ def _timeline(
     ranks: Annotated[
         str | None, typer.Option(metavar="LIST", help="Ranks to draw, for example 0,5-7.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", help="Steps at most.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Steps at most; else 20, or all --from to --to."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -51,17 +68,99 @@ def _timeline(
 
     Without -o it goes to JOB.trace.json here. Exit status: 0 when it was written, 2 when not.
     """
+    if limit is None and first is not None and last is not None:
+        limit = min(max(last - first + 1, 1), MOST_STEPS)
     query = {"from": first, "to": last, "ranks": ranks, "limit": limit}
     target = job_path(job, "timeline", attempt, **query)
-    body = b"".join(Client(url).stream(target))
-    try:
-        told = json.loads(body)["otherData"]
-    except ValueError as error:
-        raise TransportError("the timeline broke off; ask for it again") from error
     path = output if output is not None else Path(f"{job}.trace.json")
-    with replacing(path) as file:
-        file.write(gzip.compress(body, mtime=0) if path.name.endswith(".gz") else body)
-    told_of = f"steps {told['first_step']} to {told['last_step']}, ranks {told['ranks']}"
-    rest = "" if told["next_from"] is None else f"; go on with --from {told['next_from']}"
-    warn(f"{path}: {told_of}{rest}")
+    with replacing(path) as file, _progress(path) as shown:
+        chunks = shown(Client(url, timeout_s=TIMEOUT_S).stream(target))
+        if path.name.endswith(".gz"):
+            with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
+                told = _copy(chunks, packed)
+        else:
+            told = _copy(chunks, file)
+    for line in _summary(path, told):
+        warn(line)
     return 0
+
+
+def _copy(chunks: Iterator[bytes], out: BinaryIO | gzip.GzipFile) -> Json:
+    """Write a timeline piece by piece, and return what it tells of itself.
+
+    Raises:
+        TransportError: it is not whole, or no timeline.
+    """
+    head, told, last = bytearray(), None, b""
+    for chunk in chunks:
+        out.write(chunk)
+        last = (last + chunk)[-len(_TAIL) :]
+        if told is None:
+            head += chunk
+            told = _told(head)
+            if told is None and len(head) > HEAD_BYTES:
+                raise TransportError(
+                    "what the collector sent is no timeline; is it of a new version?"
+                )
+    if told is None or last != _TAIL:
+        raise TransportError("the timeline broke off; ask for it again")
+    return told
+
+
+def _told(head: bytearray) -> Json | None:
+    """Return the object ``otherData``, None while it has not come as a whole."""
+    if not head.startswith(_HEAD[: len(head)]):
+        raise TransportError("what the collector sent is no timeline; is it of a new version?")
+    with contextlib.suppress(ValueError):
+        told, _ = json.JSONDecoder().raw_decode(head.decode("utf-8", "replace"), len(_HEAD))
+        return told if isinstance(told, dict) else None
+    return None
+
+
+def _summary(path: Path, told: Json) -> list[str]:
+    """Return what was written, what is missing of it, and what to do with it."""
+    events = sum(told["events"].values())
+    size = path.stat().st_size / 1e6
+    lines = [
+        f"{path}: steps {told['first_step']} to {told['last_step']}, ranks {told['ranks']}, "
+        f"{events:,} events, {size:.1f} MB"
+    ]
+    if told["next_from"] is not None:
+        last = told["asked"]["to"]
+        lines.append(
+            f"cut at step {told['last_step']}; go on with --from {told['next_from']} --to {last}"
+        )
+    elif told["cut"]:
+        lines.append(f"not all of {told['world_size']:,} ranks: name others with --ranks")
+    if told["lagging"]:
+        lines.append(f"ranks {told['lagging']} had not sent all yet; ask again for the rest")
+    lines.append(
+        "open it in https://ui.perfetto.dev (it stays on your machine) or chrome://tracing"
+    )
+    return lines
+
+
+@contextmanager
+def _progress(path: Path) -> Iterator[Any]:
+    """Show on one line of a terminal how much has come, and wipe it out at the end."""
+    terminal = sys.stderr.isatty()
+
+    def say(what: str) -> None:
+        if terminal:
+            sys.stderr.write(f"{_CLEAR_LINE}{what}")
+            sys.stderr.flush()
+
+    def shown(chunks: Iterator[bytes]) -> Iterator[bytes]:
+        size = told = 0
+        say("the collector draws the timeline ...")
+        for chunk in chunks:
+            size += len(chunk)
+            if size - told > 1 << 20:
+                told = size
+                say(f"{size / 1e6:.0f} MB")
+            yield chunk
+
+    try:
+        yield shown
+    finally:
+        say("")

@@ -72,7 +72,7 @@ def _top(
     if job is None:
         _print(console, job_list(Client(url), console.width))
         return 0
-    if once or not console.is_terminal:
+    if once or not console.is_terminal or console.is_dumb_terminal:
         _print_once(console, _ask(Client(url), job, attempt), look)
         return 0
     moment = _watch(console, Client(url, timeout_s=STREAM_TIMEOUT_S), job, attempt, look)
@@ -110,6 +110,8 @@ def _watch(console: Console, client: Client, job: str, attempt: int | None, look
         try:
             with Live(console=console, screen=True, auto_refresh=False) as live:
                 return _show(live, feed, keys, look)
+        except KeyboardInterrupt:
+            return feed.moment()  # the usual way to leave, as much as q
         finally:
             feed.stop()
 

@@ -94,9 +94,9 @@ def picture(moment: Moment, look: Look, width: int, height: int | None) -> Pictu
         room = max(height - len(head) - len(foot) - 2, 1) if height is not None else None
     lanes, view = choose_lanes(moment, look, room)
     first, shown = _window(lanes, look.scroll, room)
-    drawn = sawtooth(table, _lane_cells(width, lanes))
-    body = [_heading(drawn, view, lanes, first, shown, width)]
-    body += [_row(drawn, lane, lanes, look, width) for lane in shown]
+    drawn = sawtooth(table, _lane_cells(width, shown))
+    body = [_heading(drawn, view, len(lanes), first, shown, width)]
+    body += [_row(drawn, lane, shown, look, width) for lane in shown]
     return Picture(lines=[*head, *body, legend, *foot], scroll=first)
 
 
@@ -266,17 +266,17 @@ def _lane_cells(width: int, lanes: Sequence[Lane]) -> int:
 
 
 def _heading(
-    drawn: Sawtooth, view: str, lanes: Sequence[Lane], first: int, shown: Sequence[Lane], width: int
+    drawn: Sawtooth, view: str, count: int, first: int, shown: Sequence[Lane], width: int
 ) -> Text:
     steps = drawn.table.steps
     told = f"steps {steps[0]:,}-{steps[-1]:,}"
     if drawn.every > 1:
         told += f", {drawn.every} a tooth"
     what = {"telling": "telling ranks", "nodes": "by node", "all": "all ranks"}[view]
-    if len(shown) < len(lanes):
-        what += f" {first + 1}-{first + len(shown)} of {len(lanes):,}"
-    left = _left_cells(lanes, width)
-    lane = _lane_cells(width, lanes)
+    if len(shown) < count:
+        what += f" {first + 1}-{first + len(shown)} of {count:,}"
+    left = _left_cells(shown, width)
+    lane = _lane_cells(width, shown)
     middle = f"{told}   {what}" if len(told) + len(what) + 3 <= lane else told
     line = " " * left + middle[:lane].ljust(lane)
     for head, cells in _columns(width):
@@ -308,12 +308,13 @@ def _figures(drawn: Sawtooth, lane: Lane) -> dict[str, str]:
     self_ns, wait_ns, comm_ns = (
         values[:, places] for values in (table.self_ns, table.wait_ns, table.comm_ns)
     )
+    members = frozenset(lane.ranks)
     count = int((~np.isnan(self_ns)).sum())
     if not count:
         return {"work": "no data", "waits": "", "last in": ""}
     own_ns = float(np.nansum(self_ns))
     waited_ns, all_ns = float(np.nansum(wait_ns)), own_ns + float(np.nansum(comm_ns))
-    last = sum(1 for rank in table.slowest_rank if rank in set(lane.ranks))
+    last = sum(rank in members for rank in table.slowest_rank)
     return {
         "work": format_ns(round(own_ns / count)),
         "waits": format_ratio(waited_ns / max(all_ns + waited_ns, 1.0)),
