@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import paceline_service
 from paceline_service.access.endpoints import audit_router, tokens_router
@@ -25,7 +26,7 @@ from paceline_service.errors import install_error_handlers
 from paceline_service.incidents.changes import changes_router, silences_router
 from paceline_service.incidents.endpoints import incidents_router, offenders_router
 from paceline_service.ingest.columns import decode_records
-from paceline_service.ingest.endpoints import FRAMES_PATH, FramesEndpoint, FramesMiddleware
+from paceline_service.ingest.endpoints import FRAMES_PATH, FramesEndpoint
 from paceline_service.jobs.endpoints import jobs_router
 from paceline_service.notify.endpoints import notifications_router
 from paceline_service.openapi import openapi_document
@@ -47,7 +48,7 @@ def create_app(settings: CollectorSettings) -> FastAPI:
         yield
         await collector.stop()
 
-    app = FastAPI(
+    app = _Application(
         title="Paceline collector",
         version=paceline_service.__version__,
         docs_url=None,
@@ -60,7 +61,7 @@ def create_app(settings: CollectorSettings) -> FastAPI:
         frames = FramesEndpoint(collector.guard, collector.sink, settings, collector.control.told)
         # The route answers other methods and is documented; POSTs do not come as far as to it.
         app.router.routes.append(Route(FRAMES_PATH, frames.post, methods=["POST"], name="frames"))
-        app.add_middleware(FramesMiddleware, endpoint=frames)
+        app.frames = frames
 
     async def attempt_id(job: str, ordinal: int | None) -> int:
         return (await collector.jobs.resolve(job, ordinal)).ref.id
@@ -88,7 +89,33 @@ def create_app(settings: CollectorSettings) -> FastAPI:
         names = [*LOOPBACK_NAMES, settings.host, *settings.allowed_hosts]
         if public := urlsplit(settings.public_url).hostname:
             names.append(public)
-        app.add_middleware(HostCheckMiddleware, names=names)
-    app.add_middleware(SecurityHeadersMiddleware)  # the last one is the outermost
-    app.add_middleware(RequestIdMiddleware)
+        app.wrap(HostCheckMiddleware, names=names)
+    app.wrap(SecurityHeadersMiddleware)  # the last one is the outermost
+    app.wrap(RequestIdMiddleware)
     return app
+
+
+class _Application(FastAPI):
+    """FastAPI for everything but POSTs of frames.
+
+    Frames are nearly all requests; what a framework does around each of them, for the sake of other
+    routes, costs more than they do.
+    """
+
+    frames: ASGIApp | None = None
+
+    def wrap(self, middleware: Callable[..., ASGIApp], **arguments: object) -> None:
+        """Put a middleware around every route and around frames."""
+        self.add_middleware(middleware, **arguments)
+        if self.frames is not None:
+            self.frames = middleware(self.frames, **arguments)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or run the lifespan."""
+        posted = (
+            scope["type"] == "http" and scope["path"] == FRAMES_PATH and scope["method"] == "POST"
+        )
+        if posted and self.frames is not None:
+            await self.frames(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)

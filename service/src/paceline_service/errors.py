@@ -6,6 +6,7 @@ the limit and the remedy. docs/api.md lists them.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -259,12 +260,14 @@ def problem_response(error: PacelineError) -> Response:
 
 def install_error_handlers(app: FastAPI) -> None:
     """Map every exception that leaves an endpoint of ``app`` to problem+json."""
-    app.add_exception_handler(PacelineError, _on_paceline_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid_request)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    for kind in (OperationalError, InterfaceError, PoolTimeoutError, ConnectionError):
-        app.add_exception_handler(kind, _on_database_error)
-    app.add_exception_handler(Exception, _on_anything_else)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+
+
+async def answer_to(request: Request, error: Exception) -> Response:
+    """Return the same answers for what is no endpoint of the application."""
+    handler = next(_HANDLERS[kind] for kind in type(error).__mro__ if kind in _HANDLERS)
+    return await handler(request, error)
 
 
 async def _on_paceline_error(request: Request, error: Exception) -> Response:
@@ -323,6 +326,16 @@ async def _on_anything_else(request: Request, error: Exception) -> Response:
     return Response(problem_body(500, "internal", detail), 500, media_type=PROBLEM_MEDIA_TYPE)
 
 
+_HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+    PacelineError: _on_paceline_error,
+    RequestValidationError: _on_invalid_request,
+    HTTPException: _on_http_exception,
+    OperationalError: _on_database_error,
+    InterfaceError: _on_database_error,
+    PoolTimeoutError: _on_database_error,
+    ConnectionError: _on_database_error,
+    Exception: _on_anything_else,
+}
 _PROBLEM_OF_STATUS = {
     400: "bad-request",
     404: "not-found",

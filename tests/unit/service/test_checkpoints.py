@@ -100,7 +100,7 @@ def test_what_retention_deletes_after_a_checkpoint_is_not_missed() -> None:
     whole = run(frames, 4).told()
     first, rest = frames[:MIDDLE], frames[MIDDLE:]
     low = {item.frame.incarnation: item.frame.frame_seq + 1 for item in first}
-    cut = [replace(item, first_seq=low[item.frame.incarnation]) for item in rest]
+    cut = [msgspec.structs.replace(item, first_seq=low[item.frame.incarnation]) for item in rest]
     assert run([*first, *cut], 4, stops=(MIDDLE,)).told() == whole
 
 

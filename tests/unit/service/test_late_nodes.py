@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from paceline.vocabulary import Phase
 from paceline_service.analysis.job import JobAnalysis

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from paceline.errors import WireError
 from paceline.wire.codec import HEADER, Rejected, decode_frame, split_frames
 from paceline.wire.frames import Frame
@@ -11,18 +13,15 @@ from paceline_service.access.cardinality import Cardinality
 from paceline_service.access.tokens import Grant
 from paceline_service.errors import BodyTooLargeError
 
-MAX_RUN_ID_CHARS = 256
-MAX_NODE_CHARS = 256
-MAX_PRODUCER_CHARS = 64
-MAX_CLOCK_DOMAIN_CHARS = 128
+_TEXT_LIMITS = (("run_id", 256), ("node", 256), ("producer", 64), ("clock_domain", 128))
+"""Most characters of what a frame says about its sender."""
 MAX_GROUP_TEXT_CHARS = 1 << 20
 MAX_DROPPED_REASONS = 64
 ENDINGS = ("", "closed", "killed")
 _INT63 = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncomingFrame:
+class IncomingFrame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A decoded frame with the bytes it came as."""
 
     frame: Frame
@@ -124,21 +123,14 @@ def _fault(frame: Frame, max_world_size: int) -> str:
     """Return why ``frame`` cannot be stored, or an empty string."""
     if frame.world_size > max_world_size:
         return f"world size {frame.world_size}; this collector takes up to {max_world_size}"
-    for name, text, limit in (
-        ("run_id", frame.run_id, MAX_RUN_ID_CHARS),
-        ("node", frame.node, MAX_NODE_CHARS),
-        ("producer", frame.producer, MAX_PRODUCER_CHARS),
-        ("clock_domain", frame.clock_domain, MAX_CLOCK_DOMAIN_CHARS),
-    ):
-        if len(text) > limit:
-            return f"{name} has {len(text)} characters; the limit is {limit}"
+    for name, limit in _TEXT_LIMITS:
+        if len(getattr(frame, name)) > limit:
+            return f"{name} has {len(getattr(frame, name))} characters; the limit is {limit}"
     if frame.frame_seq >= _INT63 or frame.attempt >= 1 << 31:
         return f"frame_seq {frame.frame_seq} or attempt {frame.attempt} is out of range"
-    if any(
-        len(group.ranks) > MAX_GROUP_TEXT_CHARS or len(group.name) > MAX_GROUP_TEXT_CHARS
-        for group in frame.groups
-    ):
-        return f"a group's name or ranks have more than {MAX_GROUP_TEXT_CHARS} characters"
+    for group in frame.groups:
+        if len(group.ranks) > MAX_GROUP_TEXT_CHARS or len(group.name) > MAX_GROUP_TEXT_CHARS:
+            return f"a group's name or ranks have more than {MAX_GROUP_TEXT_CHARS} characters"
     if len(frame.dropped) > MAX_DROPPED_REASONS:
         return f"{len(frame.dropped)} reasons for drops; the limit is {MAX_DROPPED_REASONS}"
     if frame.ended not in ENDINGS:

@@ -1,4 +1,4 @@
-"""``POST /v1/frames``: the hot route, answered before the application looks for one."""
+"""``POST /v1/frames``: the hot route, outside FastAPI."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
-import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from paceline.errors import PacelineError
 from paceline.wire.codec import Rejected
 from paceline.wire.frames import Frame
 from paceline.wire.settings import LaunchSettings
@@ -21,7 +19,7 @@ from paceline_service.errors import (
     BodyTooLargeError,
     NothingDecodableError,
     PermissionDeniedError,
-    problem_response,
+    answer_to,
 )
 from paceline_service.ingest.commit import Outcome
 from paceline_service.ingest.decoding import IncomingFrame, decode_body, sort_out
@@ -31,7 +29,6 @@ INLINE_BYTES = 64 << 10
 """Bodies up to here are decoded on the event loop: a thread would cost more than it frees."""
 MAX_REASONS_SHOWN = 100
 FRAMES_PATH = "/v1/frames"
-_log = structlog.get_logger("paceline.ingest")
 ToldSettings = Callable[[Iterable[Frame]], list[LaunchSettings]]
 """Returns what the launches of some frames are to record; asked for every request."""
 
@@ -60,6 +57,15 @@ class FramesEndpoint:
         self._told = told
         self._commits = commits
         self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one POST, as an application of its own."""
+        request = Request(scope, receive)
+        try:
+            response = await self.post(request)
+        except Exception as error:
+            response = await answer_to(request, error)
+        await response(scope, receive, send)
 
     async def post(self, request: Request) -> Response:
         """Answer one POST."""
@@ -96,31 +102,6 @@ class FramesEndpoint:
             "settings": self._told(item.frame for item in decoded.frames),
         }
         return Response(msgspec.json.encode(answer), media_type="application/json")
-
-
-class FramesMiddleware:
-    """Answers POSTs of frames, and passes everything else on.
-
-    Frames are nearly all requests; what a framework does around each of them, for the sake of
-    other routes, costs more than they do.
-    """
-
-    def __init__(self, app: ASGIApp, endpoint: FramesEndpoint) -> None:
-        self._app = app
-        self._endpoint = endpoint
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass the request on."""
-        if scope["type"] != "http" or scope["path"] != FRAMES_PATH or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        try:
-            response = await self._endpoint.post(Request(scope, receive))
-        except PacelineError as error:
-            if error.http_status >= 500:
-                _log.error("frames were not taken", error=str(error))
-            response = problem_response(error)
-        await response(scope, receive, send)
 
 
 def _told_rejections(rejected: list[Rejected], forbidden: set[int]) -> list[dict[str, object]]:

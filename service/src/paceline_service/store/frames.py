@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from paceline.wire.frames import Frame
 
 
@@ -20,8 +22,7 @@ class AttemptRef:
     first_seen_wall_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedFrame:
+class CommittedFrame(msgspec.Struct, frozen=True, gc=False):
     """A frame that is durable; ``id`` is its place in the order of commits."""
 
     id: int
