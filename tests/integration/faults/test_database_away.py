@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def away(
         assert problem.retry_after_s
         assert "keep them and send them again" in str(problem)
         wait_until(lambda: not is_ready(served.client()), 30)
+        with urllib.request.urlopen(f"{served.url}/metrics", timeout=20) as scraped:
+            assert b"\npaceline_ingest_commit_failures_total " in scraped.read()
         assert served.process is not None
         assert served.process.poll() is None
         time.sleep(for_s)
