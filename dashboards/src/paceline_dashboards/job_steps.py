@@ -70,7 +70,7 @@ def who_waits() -> Section:
                 "Ranks others wait for",
                 "Waiting ranks, on average: 3 means that three ranks stood still all the time "
                 "because this one arrived last.",
-                query(q.CAUSED_WAIT, "rank {{rank}}"),
+                query(q.CAUSED_WAIT, "rank {{rank}}", instant=True),
             ),
             widths=(16, 8),
         ),

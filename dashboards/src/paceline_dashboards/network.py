@@ -97,7 +97,7 @@ def _groups() -> Section:
             bar_gauge(
                 "Slowest groups",
                 "Bus bandwidth now, the twelve slowest.",
-                query(q.SLOWEST_BUSBW, whose),
+                query(q.SLOWEST_BUSBW, whose, instant=True),
                 unit=_BYTES,
             ),
             widths=(9, 9, 6),

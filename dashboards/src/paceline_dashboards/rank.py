@@ -129,7 +129,7 @@ def _work() -> Section:
             bar_gauge(
                 "Ranks that wait for a node",
                 "Waiting ranks, on average, because a rank of the node arrived last.",
-                query(q.NODE_CAUSED, "{{node}}"),
+                query(q.NODE_CAUSED, "{{node}}", instant=True),
             ),
         ),
     )

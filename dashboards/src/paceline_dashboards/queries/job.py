@@ -96,8 +96,8 @@ SPLIT_SELF = _split(m.JOB_SELF_SECONDS)
 SPLIT_TRANSFER = _split(m.JOB_EXPOSED_COMM_SECONDS)
 SPLIT_WAIT = _split(m.JOB_WAIT_SECONDS)
 
-BLAME_BY_RANK = top(10, total(rate(m.RANK_WASTED_GPU_SECONDS, OF_RANKS), "rank"))
-BLAME_BY_NODE = top(10, total(rate(m.NODE_WASTED_GPU_SECONDS, IN_JOB), "node"))
+BLAME_BY_RANK = top(10, total(rate(m.RANK_WASTED_GPU_SECONDS, OF_RANKS), "rank")) + " > 0"
+BLAME_BY_NODE = top(10, total(rate(m.NODE_WASTED_GPU_SECONDS, IN_JOB), "node")) + " > 0"
 BLAME_BY_CAUSE = total(rate(m.JOB_FINDING_SECONDS, IN_JOB), "kind", "cause")
 IN_FLIGHT = top(10, largest(series(m.INFLIGHT_AGE_SECONDS, OF_RANKS), "rank"))
 

@@ -52,7 +52,7 @@ SAWTOOTH = f"""\
 ), named AS (
   SELECT DISTINCT p.rank FROM (SELECT DISTINCT rank FROM points) p, attempt, incidents i,
     regexp_split_to_table(i.ranks, ',') AS part,
-    LATERAL (SELECT regexp_match(part, '([0-9]+)-?([0-9]*):?([0-9]*)') AS run) AS parsed
+    LATERAL (SELECT regexp_match(part, '([0-9]+)-*([0-9]*):*([0-9]*)') AS run) AS parsed
   WHERE i.attempt_id = attempt.id
     AND (i.first_step IS NULL OR i.first_step <= (SELECT MAX(step) FROM shown))
     AND (i.closed_wall_ns IS NULL OR i.last_step >= (SELECT MIN(step) FROM shown))
