@@ -75,6 +75,13 @@ def tokens(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def notify(argv: Sequence[str]) -> int:
+    """List the channels of messages about incidents, and try one."""
+    from paceline_service.commands.notify import main
+
+    return main(argv)
+
+
 def database(argv: Sequence[str]) -> int:
     """Look at, upgrade, downgrade and copy the collector's database."""
     from paceline_service.commands.database import main

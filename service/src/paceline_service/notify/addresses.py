@@ -41,7 +41,8 @@ class Target:
     def origin(self) -> str:
         """The URL without its path, which may be secret: for logs and errors."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.secure else 'http'}://{host}:{self.port}"
+        scheme, usual = ("https", 443) if self.secure else ("http", 80)
+        return f"{scheme}://{host}" if self.port == usual else f"{scheme}://{host}:{self.port}"
 
 
 def check_url(url: str, plain_hosts: Collection[str]) -> Target:

@@ -93,7 +93,7 @@ class NodeActions:
         if wanted:
             async with self._database.read() as connection:
                 numbers = sorted({facts.id for facts, _ in wanted})
-                known = await repository.known(connection, numbers)
+                known = await repository.known(connection, numbers, self.mode)
             for facts, one in wanted:
                 if (facts.id, one.node, one.action) in known:
                     continue

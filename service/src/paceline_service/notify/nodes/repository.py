@@ -58,10 +58,12 @@ async def actions_of(connection: AsyncConnection, incident_id: int) -> list[Acti
     return [Action(**row) for row in (await connection.execute(query)).mappings()]
 
 
-async def known(connection: AsyncConnection, incident_ids: list[int]) -> set[tuple[int, str, str]]:
-    """Return what was begun already, as incident, node and action."""
+async def known(
+    connection: AsyncConnection, incident_ids: list[int], mode: str
+) -> set[tuple[int, str, str]]:
+    """Return what was begun already in that mode, as incident, node and action."""
     query = select(NodeAction.incident_id, NodeAction.node, NodeAction.action).where(
-        NodeAction.incident_id.in_(incident_ids)
+        NodeAction.incident_id.in_(incident_ids), NodeAction.mode == mode
     )
     return {(row[0], row[1], row[2]) for row in (await connection.execute(query)).all()}
 
