@@ -18,6 +18,7 @@ CHART = ROOT / "deploy/helm/paceline"
 KUBERNETES = ("1.29", "1.34")
 OPERATOR = ("ServiceMonitor", "PrometheusRule")
 """Kinds of the Prometheus operator, whose schemas are not Kubernetes' own."""
+ACTIONS = ("kubernetes-event", "kubernetes-condition", "kubernetes-taint")
 VALUES: dict[str, dict[str, Any]] = {
     "bundled": {"postgresql": {"enabled": True}},
     "everything": {
@@ -25,7 +26,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "prometheusRule": {"enabled": True},
         "dashboards": {"enabled": True, "postgresql": {"enabled": True}},
-        "nodeActions": {"events": True, "taint": True},
+        "nodeActions": {"mode": "execute", "allow": list(ACTIONS), "nodes": ["gpu-*"]},
         "env": {"PACELINE_SERVE_RANK_SERIES": 1024},
         "ingress": {"enabled": True, "host": "paceline.example", "tlsSecret": "tls"},
     },
@@ -170,10 +171,19 @@ def test_nothing_is_done_to_nodes_until_somebody_says_so() -> None:
     assert not of_kind("bundled", "ClusterRole", "ClusterRoleBinding")
     assert all(not p["spec"]["automountServiceAccountToken"] for p in pods("bundled"))
     (role,) = of_kind("everything", "ClusterRole")
-    allowed = {(r, verb) for rule in role["rules"] for r in rule["resources"]
-               for verb in rule["verbs"]}  # fmt: skip
-    assert not {what for what in allowed if what[1] in ("*", "delete", "update", "list")}
-    assert {resource for resource, _ in allowed} <= {"events", "nodes", "nodes/status"}
+    allowed = {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert allowed == {
+        ("events", "create"),
+        ("pods", "list"),
+        ("nodes", "get"),
+        ("nodes", "patch"),
+        ("nodes/status", "patch"),
+    }
 
 
 def test_dashboards_and_rules_are_the_committed_ones() -> None:
@@ -199,6 +209,10 @@ def test_dashboards_and_rules_are_the_committed_ones() -> None:
         ({"mode": "scaled", "postgresql": {"enabled": True}}, "needs bus.url"),
         ({"mode": "sharded", "postgresql": {"enabled": True}}, "single"),
         ({"postgresql": {"enabled": True}, "typo": 1}, "typo"),
+        (
+            {"postgresql": {"enabled": True}, "nodeActions": {"allow": ["slurm-drain"]}},
+            "kubernetes-taint",
+        ),
     ],
 )
 def test_values_that_cannot_work_are_refused_with_the_reason(

@@ -73,7 +73,7 @@ metadata:
   {{- end }}
 spec:
   serviceAccountName: {{ include "paceline.fullname" $root }}
-  automountServiceAccountToken: {{ or $v.nodeActions.events $v.nodeActions.taint }}
+  automountServiceAccountToken: {{ eq $v.nodeActions.mode "execute" }}
   terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
   securityContext: {{- include "paceline.podSecurity" $root | nindent 4 }}
   {{- with $v.image.pullSecrets }}
@@ -120,6 +120,11 @@ spec:
         {{- if $v.tls.existingSecret }}
         - { name: PACELINE_SERVE_TLS_CERT, value: /etc/paceline/tls/tls.crt }
         - { name: PACELINE_SERVE_TLS_KEY, value: /etc/paceline/tls/tls.key }
+        {{- end }}
+        {{- if ne $v.nodeActions.mode "propose" }}
+        - { name: PACELINE_SERVE_ACTIONS_MODE, value: {{ $v.nodeActions.mode }} }
+        - { name: PACELINE_SERVE_ACTIONS_ALLOW, value: {{ $v.nodeActions.allow | toJson | quote }} }
+        - { name: PACELINE_SERVE_ACTIONS_NODES, value: {{ $v.nodeActions.nodes | toJson | quote }} }
         {{- end }}
         {{- range $key, $value := $v.env }}
         - { name: {{ $key }}, value: {{ $value | quote }} }
