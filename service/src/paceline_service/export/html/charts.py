@@ -147,13 +147,14 @@ def _shares(table: StepTable, rows: HeatRows) -> Floats:
     """Return the share of each column's time that each row waited, NaN where nothing is known."""
     parts = np.array_split(np.arange(len(table)), min(len(table), MOST_COLUMNS))
     durations = np.maximum(np.nan_to_num(table.duration_ns), 1.0)
+    places = [table.places(ranks) for ranks in rows.ranks]
     out = np.full((len(rows.names), len(parts)), np.nan)
     for column, part in enumerate(parts):
         waits = table.wait_ns[part]
         known = (~np.isnan(waits)).any(axis=0)
         total = np.where(known, np.nansum(waits, axis=0), np.nan) / durations[part].sum()
-        for row, ranks in enumerate(rows.ranks):
-            of_row = total[table.places(ranks)]
+        for row, of in enumerate(places):
+            of_row = total[of]
             of_row = of_row[~np.isnan(of_row)]
             if of_row.size:
                 out[row, column] = of_row.min()

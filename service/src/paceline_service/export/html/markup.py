@@ -21,10 +21,9 @@ def text(value: object) -> Markup:
     """Return ``value`` as escaped text, without characters that steer, and not endless."""
     if isinstance(value, Markup):
         return value
-    plain = clean(value)
-    if len(plain) > MOST_CHARACTERS:
-        plain = plain[:MOST_CHARACTERS] + " ..."
-    return Markup(escape(plain, quote=True))
+    whole = str(value)
+    plain = clean(whole[:MOST_CHARACTERS])
+    return Markup(escape(plain + (" ..." if len(whole) > len(plain) else ""), quote=True))
 
 
 def h(name: str, *children: object, **attributes: object) -> Markup:
