@@ -21,7 +21,7 @@ MAX_LINKS = 64
 """Links of a job that are flagged one by one."""
 OLDEST_PENDING = 32
 """Ranks without series of their own whose pending collective is shown: those of a hang."""
-RANKS_PER_NODE = 8
+RANKS_PER_NODE = 4
 """Of the limit of ranks follows that of nodes whose telemetry is shown."""
 LEAST_NODES = 16
 _PHASES = [phase_name(phase) for phase in EXCLUSIVE_PHASES]
