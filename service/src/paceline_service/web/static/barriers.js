@@ -7,6 +7,8 @@ import { COMM, WAIT } from "./cells.js";
 const APART_PX = 11;
 const LINE_PX = 10; // closer to each other, lines would say nothing
 const MARK_PX = 5;
+const LEAST_MARK_PX = 2.5;
+const LEAST_LATE_PX = 1.5; // who came so little later than the first is marked when zoomed in
 const STRIP_PX = 2.5;
 
 /** Return the barriers of the visible lanes: {key, step, at, rank, lateNs, op, lanes: [from, to], last}. */
@@ -71,8 +73,8 @@ export function drawBarrierLines(context, f, barriers, chosen) {
 export function drawLast(context, f, lane, y) {
   context.fillStyle = lane.role === "slow" ? f.colours.bad : f.colours["ink-2"];
   if (f.k > 1) return drawStrip(context, f, lane, y);
-  const mark = (x) => {
-    pointer(context, f.plotX + Math.min(f.plotWidth - MARK_PX, Math.max(MARK_PX, x)), y + MARK_PX * 1.3, MARK_PX);
+  const mark = (x, size) => {
+    pointer(context, f.plotX + Math.min(f.plotWidth - size, Math.max(size, x)), y + size * 1.3, size);
     context.strokeStyle = f.colours.surface;
     context.lineWidth = 1;
     context.stroke();
@@ -81,19 +83,27 @@ export function drawLast(context, f, lane, y) {
   for (let step = f.axis.first; step < f.axis.end; step += 1) {
     const cells = f.cellsOf(step, lane.ranks);
     if (cells) {
-      for (const cell of cells) for (const last of cell.lasts) marks.push({ x: f.axis.xAt(step, last.at), lateNs: last.lateNs });
+      for (const cell of cells) for (const last of cell.lasts) marks.push(markOf(f, step, last));
     } else if (lane.ranks.includes(f.store.get(step)?.slowest)) {
       const x = f.axis.xAt(step, f.store.get(step).durationNs);
-      if (x - f.axis.x(step) > 8) marks.push({ x: x - 4, lateNs: 0 });
+      if (x - f.axis.x(step) > 8) marks.push({ x: x - 4, late: Infinity, size: MARK_PX });
     }
   }
   const taken = [];
-  for (const { x } of marks.sort((a, b) => b.lateNs - a.lateNs)) {
-    if (x < 0 || x > f.plotWidth || taken.some((other) => Math.abs(other - x) < APART_PX)) continue;
+  for (const { x, late, size } of marks.sort((a, b) => b.late - a.late)) {
+    if (late < LEAST_LATE_PX || x < 0 || x > f.plotWidth || taken.some((other) => Math.abs(other - x) < APART_PX)) continue;
     taken.push(x);
-    mark(x);
+    mark(x, size);
   }
   return undefined;
+}
+
+/** How late somebody came, px, makes the mark larger. */
+function markOf(f, step, last) {
+  const x = f.axis.xAt(step, last.at);
+  const late = x - f.axis.xAt(step, last.at - last.lateNs);
+  const share = last.lateNs / (0.1 * f.axis.usual);
+  return { x, late, size: Math.min(MARK_PX, LEAST_MARK_PX + (MARK_PX - LEAST_MARK_PX) * share) };
 }
 
 function drawStrip(context, f, lane, y) {

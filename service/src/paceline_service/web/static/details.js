@@ -7,9 +7,10 @@ import { readTrace } from "./cells.js";
 const SETTLE_MS = 150;
 const SLICES_PER_PAGE = 12_000;
 const MAX_STEPS = 200; // a page; the API would take more
-const MAX_RANKS = 512;
+export const MAX_RANKS = 1024; // the API's limit
 const MAX_PIECES = 600_000; // kept; about 30 MB
-const REST_PER_REQUEST = 3; // a collector that needs 100 ms for a page is left in peace for 300 ms
+const REST = 0.5; // a collector that needs 100 ms for a page is left in peace for 50 ms,
+const REST_FOLLOWING = 3; // or for 300 ms where this goes on all the time
 const RETRY_MS = 8_000;
 
 /** [336, 337, 338, 0] -> "0,336-338". */
@@ -84,7 +85,7 @@ export class Details {
       } catch (error) {
         if (!this.#refused(query, error)) break;
       }
-      await new Promise((resolve) => setTimeout(resolve, (performance.now() - began) * REST_PER_REQUEST));
+      await new Promise((resolve) => setTimeout(resolve, (performance.now() - began) * (this.#wanted?.follow ? REST_FOLLOWING : REST)));
     }
     this.#busy = false;
     if (this.state === "loading") this.#tell("idle");

@@ -34,6 +34,7 @@ export class LaneChoice {
 
   constructor({ model, pins, mode, usual = "notable", byRank = false }) {
     Object.assign(this, { model, pins, byRank });
+    if (new Set(Object.values(model.nodes)).size < 2) usual = "notable";
     this.mode = ["notable", "nodes", "all"].includes(mode) ? mode : model.store.ranks > ALL_AT_ONCE ? usual : "all";
   }
 

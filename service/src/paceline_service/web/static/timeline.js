@@ -2,7 +2,7 @@
 // happened, with the rank marked that everybody waited for.
 
 import { drawBarrierLines, drawLast, findBarriers } from "./barriers.js";
-import { Details } from "./details.js";
+import { Details, MAX_RANKS } from "./details.js";
 import { setText } from "./dom.js";
 import { count, duration } from "./format.js";
 import { LaneChart } from "./lanechart.js";
@@ -89,13 +89,13 @@ export class Timeline extends LaneChart {
     drawCuts(context, f);
     drawAxis(context, f);
     if (this.hover) drawCrosshair(context, f, this.hover);
-    details.want(f.ordered.size && model.store.last >= f.axis.first ? { from: f.axis.first, to: f.axis.end, ranks: [...f.ordered] } : null);
+    details.want(f.ordered.size && model.store.last >= f.axis.first ? { from: f.axis.first, to: f.axis.end, ranks: [...f.ordered], follow: this.viewport.follow } : null);
     this.loader.want("timeline", f.view.from, f.view.to);
   }
 
   /** Ranks whose order within steps is drawn: lanes of one rank first, then nodes as far as that goes. */
   #orderedRanks(f) {
-    const room = SLICES / this.details.perCell / (Math.ceil(f.view.to) - Math.floor(f.view.from));
+    const room = Math.min(MAX_RANKS, SLICES / this.details.perCell / (Math.ceil(f.view.to) - Math.floor(f.view.from)));
     const lanes = f.lanes.slice(f.firstLane, f.endLane).sort((a, b) => a.ranks.length - b.ranks.length);
     const ranks = new Set();
     for (const lane of lanes) {
