@@ -141,7 +141,8 @@ def _commit_failures() -> Alert:
 
 def _disk_full() -> Alert:
     free = _by_instance(metrics.STORE_FREE_BYTES.name, "min")
-    soon = f"{free} and on (instance) predict_linear({metrics.STORE_FREE_BYTES.name}[1h], 4 * 3600) < 0"
+    foreseen = f"predict_linear({metrics.STORE_FREE_BYTES.name}[1h], 4 * 3600)"
+    soon = f"{free} and on (instance) {foreseen} < 0"
     return Alert(
         name="PacelineDiskFull",
         meaning="The disk of the collector's database is full, or will be within hours.",

@@ -60,9 +60,9 @@ def straggler_node(options: Options) -> Alert:
         "{{ $cause = .Labels.cause }}{{ end }}"
     )
     ranks = words.listed(
-        f'sort({RANK_FINDING.name}{{kind="straggler",job=%q,node=%q}})',
+        f'{RANK_FINDING.name}{{kind="straggler",job=%q,node=%q}}',
         "$labels.job $labels.node",
-        "{{ $row.Labels.rank }}",
+        "rank",
     )
     waste = f"{metrics.NODE_WASTED_GPU_SECONDS.name}{{job=%q,node=%q}}"
     return Alert(
@@ -71,9 +71,9 @@ def straggler_node(options: Options) -> Alert:
         rungs=by_cost(
             f"{NODE_WASTED.name} and on (job, node) ({nodes})\nor ({nodes}) * 0", options
         ),
-        summary=f"{cause}Node {{{{ $labels.node }}}} slows job {{{{ $labels.job }}}}: "
+        summary=f"{cause}{{{{ $labels.node }}}} slows job {{{{ $labels.job }}}}: "
         f"{words.reason('$cause')}",
-        description=f"{cause}Ranks {ranks} on node {{{{ $labels.node }}}} are slower than their "
+        description=f"{cause}Ranks {ranks} on {{{{ $labels.node }}}} are slower than their "
         f"peers on other nodes, and all of job {{{{ $labels.job }}}} waits for them. Reason: "
         f"{words.reason('$cause')} ({{{{ $cause }}}}). "
         f"{words.cost(waste, '$labels.job $labels.node')}{words.gain_of_node()}",
@@ -86,7 +86,7 @@ def thermal_throttling(options: Options) -> Alert:
     reasons = words.listed(
         f'{metrics.RANK_THROTTLED.name}{{job=%q,rank=%q,reason=~"{THERMAL_REASONS}"}}',
         "$labels.job $labels.rank",
-        "{{ $row.Labels.reason }}",
+        "reason",
     )
     heat = words.asked(
         f"{metrics.RANK_GPU_TEMPERATURE_CELSIUS.name}{{job=%q,rank=%q}}",
@@ -121,11 +121,12 @@ def communication_degraded(options: Options) -> Alert:
     nodes = words.listed(
         f'{NODE_FINDING.name}{{kind="communication",job=%q}}',
         "$labels.job",
-        "{{ $row.Labels.node }}",
+        "node",
     )
     links = words.listed(
         f"{metrics.LINK_FLAGGED.name}{{job=%q}}",
         "$labels.job",
+        "source",
         "{{ $row.Labels.source }} to {{ $row.Labels.destination }}",
     )
     return Alert(
@@ -133,7 +134,7 @@ def communication_degraded(options: Options) -> Alert:
         meaning="Transfers take longer than they did, or than those of comparable groups.",
         rungs=by_cost(_of_kind("communication"), options),
         summary="The network slows job {{ $labels.job }}"
-        "{{ if $labels.node }}, at node {{ $labels.node }}{{ end }}",
+        "{{ if $labels.node }}, at {{ $labels.node }}{{ end }}",
         description="Transfers of job {{ $labels.job }} take longer than they did, or than those "
         f"of their siblings. Nodes: {nodes}. Links between ranks: {links}. Reason: "
         f"{words.reason()} ({{{{ $labels.cause }}}}). {_finding_cost()}{words.gain_of_job()}",
@@ -171,13 +172,11 @@ def communication_bound(options: Options) -> Alert:
 
 def hang(options: Options) -> Alert:
     """Return the alert about a job that stands still."""
-    ranks = words.listed(
-        f'{RANK_FINDING.name}{{kind="hang",job=%q}}', "$labels.job", "{{ $row.Labels.rank }}"
-    )
+    ranks = words.listed(f'{RANK_FINDING.name}{{kind="hang",job=%q}}', "$labels.job", "rank")
     age = words.asked(
         f"max({metrics.INFLIGHT_AGE_SECONDS.name}{{job=%q}})",
         "$labels.job",
-        " The oldest collective waits since {{ . | first | value | humanizeDuration }}.",
+        " Its oldest collective has waited for {{ . | first | value | humanizeDuration }}.",
     )
     causes = {
         "host": "the rank never entered the collective that the others wait in",
@@ -186,7 +185,8 @@ def hang(options: Options) -> Alert:
     }
     why = words.choice("$labels.cause", causes, "the rank died, or is not heard of")
     commands = {
-        "host": "py-spy dump --pid PID  # of rank(s) RANKS on {{ $labels.node }}",
+        "host": "py-spy dump --pid PID  # of rank(s) RANKS on {{ $labels.node }}; Kubernetes: "
+        "kubectl exec POD -- py-spy dump --pid PID",
         "gpu_fault": "dmesg -T | grep -i xid; nvidia-smi -q -d ECC,PERFORMANCE  # on "
         "{{ $labels.node }}",
     }
@@ -197,7 +197,7 @@ def hang(options: Options) -> Alert:
         "leaves.",
         rungs=by_cost(_of_kind("hang"), options, page="1m", ticket="1m", info="1m"),
         summary="Job {{ $labels.job }} hangs"
-        "{{ if $labels.node }}, because of node {{ $labels.node }}{{ end }}",
+        "{{ if $labels.node }}, because of {{ $labels.node }}{{ end }}",
         description=f"Job {{{{ $labels.job }}}} makes no step.{age} Who keeps it standing: rank(s) "
         f"{ranks} on {words.NODE}. Reason: {why} ({{{{ $labels.cause }}}}). "
         f"{words.cost(doing='stand still')}",
@@ -207,9 +207,7 @@ def hang(options: Options) -> Alert:
 
 def desync(options: Options) -> Alert:
     """Return the alert about ranks that do not run the same program."""
-    ranks = words.listed(
-        f'{RANK_FINDING.name}{{kind="desync",job=%q}}', "$labels.job", "{{ $row.Labels.rank }}"
-    )
+    ranks = words.listed(f'{RANK_FINDING.name}{{kind="desync",job=%q}}', "$labels.job", "rank")
     return Alert(
         name="PacelineDesync",
         meaning="Ranks issued different collectives under one number, or wait for each other.",

@@ -22,6 +22,8 @@ REASONS = {
 _UNKNOWN_REASON = "the reason is not known"
 _HOST_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
+LISTED = 16
+"""So many ranks, nodes or links are named in a text."""
 NODE = "{{ if $labels.node }}{{ $labels.node }}{{ else }}an unknown node{{ end }}"
 REPORT = "paceline report {{ $labels.job }}"
 _DRAIN = (
@@ -75,12 +77,11 @@ def asked(query: str, labels: str, shown: str) -> str:
     return f"{{{{ with printf `{query}` {labels} | query }}}}{shown}{{{{ end }}}}"
 
 
-def listed(query: str, labels: str, shown: str) -> str:
-    """Return ``shown`` once for each answer of a query, with commas between."""
-    return (
-        f"{{{{ range $n, $row := (printf `{query}` {labels} | query) }}}}"
-        f"{{{{ if $n }}}}, {{{{ end }}}}{shown}{{{{ end }}}}"
-    )
+def listed(query: str, labels: str, label: str, shown: str = "") -> str:
+    """Return ``label``, or ``shown``, of each of the first answers of a query, with commas."""
+    shown = shown or f"{{{{ $row.Labels.{label} }}}}"
+    rows = f'printf `topk({LISTED}, {query})` {labels} | query | sortByLabel "{label}"'
+    return f"{{{{ range $n, $row := ({rows}) }}}}{{{{ if $n }}}}, {{{{ end }}}}{shown}{{{{ end }}}}"
 
 
 def cost(query: str = "", labels: str = "", *, doing: str = "stand idle for it") -> str:
