@@ -1,7 +1,7 @@
 # The sidecar, one per node, and the wheel that training images install beside their own torch:
 #   docker build -f deploy/images/agent.Dockerfile -t paceline-agent .
 # In the training image's Dockerfile:
-#   COPY --from=paceline-agent /usr/share/paceline /tmp/wheels
+#   COPY --from=paceline-agent /opt/paceline/wheels /tmp/wheels
 #   RUN pip install --no-index /tmp/wheels/*.whl
 ARG PYTHON_IMAGE=python:3.12.12-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
@@ -14,14 +14,13 @@ COPY constraints.txt ./
 ENV PIP_CONSTRAINT=/source/constraints.txt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv --without-pip /opt/paceline
 COPY agent agent
-RUN pip wheel --no-deps --wheel-dir /usr/share/paceline ./agent \
+RUN pip wheel --no-deps --wheel-dir /opt/paceline/wheels ./agent \
  && pip --python /opt/paceline/bin/python install \
-      "paceline[sidecar] @ file://$(echo /usr/share/paceline/paceline-*.whl)"
+      "paceline[sidecar] @ file://$(echo /opt/paceline/wheels/paceline-*.whl)"
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --no-create-home paceline \
  && install -d -o 10001 -m 0700 /run/paceline /var/spool/paceline
-COPY --from=build /usr/share/paceline /usr/share/paceline
 COPY --from=build /opt/paceline /opt/paceline
 ENV PATH=/opt/paceline/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

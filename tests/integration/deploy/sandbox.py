@@ -19,23 +19,33 @@ import psutil
 import pytest
 
 TOOLS = ("unshare", "nsenter", "setpriv", "mount", "ip")
-HIDDEN = ("etc", "run", "tmp", "var", "proc", "source", "prometheus", "alertmanager", "root")
+HIDDEN = ("etc", "opt", "run", "tmp", "var", "proc", "source", "prometheus", "alertmanager", "root")
 """Entries of the root directory that the sandbox has instead of the machine's."""
 _OF_ETC = ("alternatives", "fonts", "ld.so.cache", "localtime", "nsswitch.conf", "protocols",
-           "services", "ssl", "mime.types", "postgresql-common")  # fmt: skip
+           "services", "ssl", "mime.types", "pip.conf", "login.defs")  # fmt: skip
 USERS = {"root": 0, "postgres": 999, "paceline": 10001, "nobody": 65534, "grafana": 472}
 
 
 class Sandbox:
     """Made when it is constructed; ``close`` ends every process in it."""
 
-    def __init__(self, directory: Path, hosts: Sequence[str], keep: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        hosts: Sequence[str],
+        keep: Sequence[Path],
+        *,
+        users: Mapping[str, int] = USERS,
+        network: bool = False,
+    ) -> None:
         """Make it.
 
         Args:
             directory: for its files, empty.
             hosts: names that are 127.0.0.1 in it.
             keep: directories of this machine that are in it wherever they are.
+            users: that it knows.
+            network: it has this machine's network, and not one of its own.
         """
         missing = [tool for tool in TOOLS if shutil.which(tool) is None]
         if missing:
@@ -47,14 +57,15 @@ class Sandbox:
             "hosts": "".join(
                 f"127.0.0.1 {name}\n" for name in ("localhost", socket.gethostname(), *hosts)
             ),
-            "resolv.conf": "",
-            "passwd": "".join(f"{n}:x:{u}:{u}::/tmp:/bin/sh\n" for n, u in USERS.items()),
-            "group": "".join(f"{n}:x:{u}:\n" for n, u in USERS.items()),
+            "passwd": "".join(f"{n}:x:{u}:{u}::/tmp:/bin/sh\n" for n, u in users.items()),
+            "group": "".join(f"{n}:x:{u}:\n" for n, u in users.items()),
         }
-        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c"]
+        self._spaces = ["--mount", "--pid"] if network else ["--mount", "--pid", "--net"]
+        command = ["unshare", *self._spaces, "--fork", "--kill-child", "sh", "-c"]
+        first = "true" if network else "ip link set lo up"
         # It reads until this process closes the pipe or is gone; then everything ends.
         self._init = subprocess.Popen(
-            [*command, f"ip link set lo up && {self._mounts(keep)} && echo made && exec cat"],
+            [*command, f"{first} && {self._mounts(keep, network)} && echo made && exec cat"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._init.stdout is not None
@@ -65,7 +76,7 @@ class Sandbox:
             pytest.skip(f"namespaces and mounts are not allowed here (run as root): {said}")
         self._pid = psutil.Process(self._init.pid).children()[0].pid
 
-    def _mounts(self, keep: Sequence[Path]) -> str:
+    def _mounts(self, keep: Sequence[Path], network: bool) -> str:
         root = self.root
         steps = [f"mount -t tmpfs -o mode=0755 none {root}"]
         for entry in sorted(Path("/").iterdir()):
@@ -77,11 +88,18 @@ class Sandbox:
                 steps.append(f"mkdir {root}/{entry.name} && mount --rbind {entry} {root}{entry}")
         steps.append(f"mkdir -m 0755 {root}/etc {root}/run {root}/var {root}/proc {root}/root")
         steps.append(f"mkdir -p -m 0755 {root}/var/lib {root}/var/spool {root}/run/secrets")
-        steps.append(f"ln -s /run {root}/var/run && mount -t proc none {root}/proc")
-        for name in _OF_ETC:
+        # Images have their own things in /opt, beside what this machine has there.
+        for entry in sorted(Path("/opt").glob("*")):
+            steps.append(f"mkdir -p {root}{entry} && mount --rbind {entry} {root}{entry}")
+        steps.append(
+            f"mkdir -p {root}/opt && ln -s /run {root}/var/run && mount -t proc none {root}/proc"
+        )
+        for name in (*_OF_ETC, *(("hosts", "resolv.conf") if network else ())):
             if Path("/etc", name).exists():
                 steps.append(f"cp -a /etc/{name} {root}/etc/")
         for name, text in self._etc.items():
+            if network and name == "hosts":
+                continue
             steps.append(f"printf %s '{text}' > {root}/etc/{name}")
         for path in keep:
             if path.parts[1] in HIDDEN:
@@ -126,6 +144,15 @@ class Sandbox:
             capture_output=True, text=True, timeout=timeout_s,
         )  # fmt: skip
 
+    def build(
+        self, script: str, env: Mapping[str, str], place: str, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a script as root in the directory ``place``, as an image is built."""
+        return subprocess.run(
+            [*self._enter(), "sh", "-ec", f"cd {place}\n{script}"], env=dict(env),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s,
+        )  # fmt: skip
+
     def close(self) -> None:
         """End every process in it, and take its mounts away."""
         assert self._init.stdin is not None
@@ -143,8 +170,8 @@ class Sandbox:
     def _enter(self) -> list[str]:
         # By way of its first process: only in its namespace the directory is what it is there.
         root = f"/proc/{self._pid}/root{self.root}"
-        spaces = ["--net", "--mount", "--pid"]
-        return ["nsenter", "--target", str(self._pid), *spaces, f"--root={root}", f"--wd={root}"]
+        place = [f"--root={root}", f"--wd={root}"]
+        return ["nsenter", "--target", str(self._pid), *self._spaces, *place]
 
 
 def _unprivileged(user: int) -> list[str]:
