@@ -3,6 +3,7 @@
 import { fill, h, icon, setText } from "./dom.js";
 import { count, rankList, span } from "./format.js";
 import { byNode, healthOf } from "./health.js";
+import { Keyed } from "./keyed.js";
 import { card } from "./section.js";
 
 const SHOWN = 8;
@@ -18,8 +19,9 @@ export class AgentsCard {
     this.words = h("p", { class: "words" }, "Asking …");
     this.list = h("ul", { class: "troubles" });
     this.body = h("tbody");
+    this.rows = new Keyed(this.body, (node) => node.node, (node) => new NodeRow(node));
     this.all = h("button", { type: "button", hidden: true, on: { click: () => { this.everything = true; this.#shown = ""; this.update(); } } });
-    const scroll = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Agents by node" },
+    const scroll = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Table of agents" },
       h("table", { "aria-label": "Agents by node" },
         h("thead", {}, h("tr", {}, [["Node", "text"], ["State", "text"], ["Ranks", "text"], ["Behind", ""], ["Step", ""], ["Lost", ""], ["In a collective for", ""], ["Versions", "text"]].map(([name, kind]) =>
           h("th", { scope: "col", class: kind }, h("span", {}, name))))),
@@ -40,7 +42,7 @@ export class AgentsCard {
     setText(this.words, wordsOf(state, health, troubled));
     fill(this.list, troubles(health, model.report).map(([name, text]) => h("li", {}, icon(name), h("span", {}, text))));
     const most = this.everything ? MOST : SHOWN;
-    fill(this.body, nodes.slice(0, most).map(row));
+    this.rows.update(nodes.slice(0, most));
     this.all.hidden = this.everything || nodes.length <= SHOWN;
     setText(this.all, `All ${count(nodes.length)} nodes`);
   }
@@ -63,7 +65,7 @@ function troubles({ rows, missing, versions }, report) {
   }
   const killed = of("killed");
   if (killed.length) out.push(["stop", `Killed or crashed: ${named(killed)}${nodesOf(killed)}.`]);
-  if (missing.length) out.push(["unsure", `Nothing yet from ${named(missing)}: do their nodes reach the collector?`]);
+  if (missing.length) out.push(["unsure", `Nothing yet from ${named(missing)}: ${missing.length === 1 ? "does its node" : "do their nodes"} reach the collector?`]);
   const lost = of("lost records");
   if (lost.length) out.push(["unsure", `Records lost by ${named(lost)}: ${reasons(lost)}. Figures are bounds where data is missing.`]);
   if (versions.length > 1) {
@@ -85,14 +87,19 @@ function reasons(rows) {
   return Object.entries(sums).sort((a, b) => b[1] - a[1]).slice(0, REASONS).map(([reason, n]) => `${count(n)} ${reason.replaceAll("_", " ")}`).join(", ");
 }
 
-function row(node) {
-  return h("tr", { class: node.wrong.size ? "slow" : "" },
-    h("th", { scope: "row", class: "text" }, node.node || "node unknown"),
-    h("td", { class: "text" }, node.wrong.size ? [...node.wrong].join(", ") : "well"),
-    h("td", { class: "text" }, rankList(node.ranks)),
-    h("td", { title: "behind the rank that was heard of last" }, node.quietS < 1 ? "–" : span(node.quietS)),
-    h("td", {}, Number.isFinite(node.step) ? count(node.step) : "–"),
-    h("td", {}, node.lost ? count(node.lost) : "nothing"),
-    h("td", {}, node.pendingS >= 1 ? span(node.pendingS) : "–"),
-    h("td", { class: "text" }, node.version || "not told"));
+class NodeRow {
+  constructor({ node }) {
+    this.cells = ["text", "text", "", "", "", "", "text"].map((kind) => h("td", { class: kind }));
+    this.cells[2].title = "behind the rank that was heard of last";
+    this.element = h("tr", {}, h("th", { scope: "row", class: "text" }, node || "node unknown"), this.cells);
+  }
+
+  update({ wrong, ranks, quietS, step, lost, pendingS, version }) {
+    this.element.classList.toggle("slow", wrong.size > 0);
+    const texts = [
+      wrong.size ? [...wrong].join(", ") : "well", rankList(ranks), quietS < 1 ? "–" : span(quietS),
+      Number.isFinite(step) ? count(step) : "–", lost ? count(lost) : "nothing", pendingS >= 1 ? span(pendingS) : "–", version || "not told",
+    ];
+    texts.forEach((text, i) => setText(this.cells[i], text));
+  }
 }

@@ -1,12 +1,15 @@
 // Who costs what: the waits of others that a node or rank explains, and what leaving it out gives back.
 
-import { fill, h, setText } from "./dom.js";
+import { h, setText } from "./dom.js";
 import { count, gpuTime, percent } from "./format.js";
+import { Keyed } from "./keyed.js";
 import { fasterBy, gpuSecondsADay } from "./scaling.js";
 import { card } from "./section.js";
+import { WORTH_TELLING } from "./whatif.js";
 import { cause } from "./words.js";
 
 const ROWS = 10;
+const MOST_LANES = 8;
 const BY_NODE_FROM_RANKS = 16;
 const COLUMNS = [
   ["Who", "text"], ["Cause", "text"],
@@ -19,8 +22,6 @@ const COLUMNS = [
 ];
 
 export class CostTable {
-  #shown = "";
-
   /** `onAsk("node:NAME" or "rank:3")` asks the what-if about a row. */
   constructor({ model, onAsk, onPick }) {
     Object.assign(this, { model, onAsk, onPick });
@@ -28,8 +29,10 @@ export class CostTable {
     this.by = h("select", { on: { change: () => { this.chosen = this.by.value; this.update(); } } },
       h("option", { value: "node" }, "node"), h("option", { value: "rank" }, "rank"));
     this.body = h("tbody");
-    this.foot = h("tfoot");
-    const scroll = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Cost" },
+    this.rows = new Keyed(this.body, (row) => row.without, (row) => new CostRow(row, onAsk, onPick));
+    this.all = { name: h("th", { scope: "row", class: "text" }), spent: h("td"), others: h("td") };
+    this.foot = h("tfoot", {}, h("tr", {}, this.all.name, h("td"), this.all.spent, this.all.others, h("td", { colspan: COLUMNS.length - 4 })));
+    const scroll = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Table of costs" },
       h("table", { "aria-label": "Cost by node or rank" },
         h("thead", {}, h("tr", {}, COLUMNS.map(([name, kind, title]) => h("th", { scope: "col", class: kind, title: title ?? null }, h("span", {}, name || h("span", { class: "sr-only" }, "Actions")))))),
         this.body, this.foot));
@@ -46,39 +49,45 @@ export class CostTable {
     const all = rows.reduce((sum, row) => sum + row.blamedNs, 0);
     const back = new Map((whatIf?.candidates ?? []).map((one) => [one.without, one.recoverable_ratio]));
     const top = rows.filter((row) => row.blamedNs > 0).slice(0, ROWS);
-    const shown = JSON.stringify([by, all, top, [...back], report.wasted_gpu_s_by_cause, report.wasted_gpu_s]);
-    if (shown === this.#shown) return;
-    this.#shown = shown;
-    setText(this.words, summary(report));
-    const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-    fill(this.body, top.map((row) => this.#row(row, all, back.get(row.without), report.job.world_size)));
-    if (focused) this.body.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
     const rest = rows.slice(top.length).reduce((sum, row) => sum + row.blamedNs, 0);
-    fill(this.foot, top.length === 0
-      ? h("tr", {}, h("td", { class: "text", colspan: COLUMNS.length }, "Nobody is blamed for a wait."))
-      : h("tr", {}, h("th", { scope: "row", class: "text" }, `All ${count(rows.length)} ${by}s`), h("td", { class: "text" }, ""),
-        h("td", {}, gpuTime(all / 1e9)), h("td", {}, rest > 0 ? `${percent(rest / all)} by others` : ""), h("td", { colspan: COLUMNS.length - 4 }, "")));
+    setText(this.words, summary(report));
+    this.rows.update(top.map((row) => ({ ...row, all, back: back.get(row.without), ranks_of_job: report.job.world_size })));
+    setText(this.all.name, top.length ? `All ${count(rows.length)} ${by}s` : "Nobody is blamed for a wait.");
+    setText(this.all.spent, top.length ? gpuTime(all / 1e9) : "");
+    setText(this.all.others, rest > 0 ? `${percent(rest / all)} by others` : "");
+  }
+}
+
+class CostRow {
+  constructor({ without, name }, onAsk, onPick) {
+    this.named = h("span", { class: "tag bad", hidden: true }, "named");
+    this.cells = ["text", "", "bar", "", "", ""].map((kind) => h("td", { class: kind }));
+    const button = (text, title, click) => h("button", { type: "button", class: "small", "aria-label": title, on: { click } }, text);
+    this.element = h("tr", {}, h("th", { scope: "row", class: "text" }, this.named, name), this.cells,
+      h("td", { class: "row" },
+        button("What if", `What if ${name} were left out`, () => onAsk(without)),
+        button("Show", `Show ${name} in the charts`, () => onPick(this.ranks.slice(0, MOST_LANES)))));
   }
 
-  #row(row, all, back, ranks) {
-    const key = row.without;
-    return h("tr", { class: row.flagged ? "slow" : "" },
-      h("th", { scope: "row", class: "text" }, row.flagged ? h("span", { class: "tag bad" }, "named") : null, row.name),
-      h("td", { class: "text" }, row.cause ? cause(row.cause) : "–"),
-      h("td", {}, gpuTime(row.blamedNs / 1e9)),
-      h("td", { class: "bar", vars: { "--share": `${(100 * row.blamedNs) / all}%` } }, percent(row.blamedNs / all)),
-      h("td", {}, count(row.last)),
-      h("td", {}, back === undefined ? "–" : percent(fasterBy(back))),
-      h("td", {}, back === undefined ? "–" : `${gpuTime(gpuSecondsADay(back, ranks))} a day`),
-      h("td", { class: "row" },
-        h("button", { type: "button", class: "small", "data-key": `${key} what if`, "aria-label": `What if ${row.name} were left out`, on: { click: () => this.onAsk(key) } }, "What if"),
-        h("button", { type: "button", class: "small", "data-key": `${key} lanes`, "aria-label": `Show ${row.name} in the sawtooth`, on: { click: () => this.onPick(row.ranks.slice(0, 8)) } }, "Show")));
+  update({ ranks, flagged, cause: why, blamedNs, all, last, back, ranks_of_job: ofJob }) {
+    this.ranks = ranks;
+    this.element.classList.toggle("slow", flagged);
+    this.named.hidden = !flagged;
+    const known = back > WORTH_TELLING;
+    const texts = [
+      why ? cause(why) : "–", gpuTime(blamedNs / 1e9), percent(blamedNs / all), count(last),
+      known ? percent(fasterBy(back)) : "–", known ? `${gpuTime(gpuSecondsADay(back, ofJob))} a day` : "–",
+    ];
+    texts.forEach((text, i) => setText(this.cells[i], text));
+    this.cells[2].style.setProperty("--share", `${(100 * blamedNs) / all}%`);
   }
 }
 
 function summary(report) {
   const causes = Object.entries(report.wasted_gpu_s_by_cause ?? {}).filter(([, spent]) => spent > 0);
   const total = `All ranks together waited ${gpuTime(report.wasted_gpu_s)} so far.`;
+  if (report.verdict === "healthy") return `${total} Nobody stands out: who is listed came last by chance.`;
+  if (report.verdict === "insufficient_evidence") return `${total} Too early to blame anybody.`;
   if (causes.length === 0) return total;
   return `${total} Of findings: ${causes.map(([name, spent]) => `${gpuTime(spent)} because ${cause(name)}`).join("; ")}.`;
 }

@@ -14,7 +14,7 @@ export class GammaCard {
     this.body = h("tbody");
     this.table = h("table", { class: "plain" },
       h("caption", { class: "sr-only" }, "Gamma at other numbers of ranks, at the same batch of the whole job"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Ranks"), h("th", { scope: "col" }, "Gamma"), h("th", { scope: "col", class: "text" }, ""))), this.body);
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Ranks"), h("th", { scope: "col" }, "Gamma"), h("th", { scope: "col", class: "text" }, "Note"))), this.body);
     this.assumed = h("p", { class: "hint" });
     this.element = card({ id: "gamma", title: "Gamma: communication against compute" }, this.words, this.even, this.table, this.assumed);
   }

@@ -1,32 +1,22 @@
 // A list of incidents that is kept up to date in place, so that what somebody types in stays.
 
-import { fill, h } from "./dom.js";
+import { h } from "./dom.js";
 import { IncidentView } from "./incident_view.js";
+import { Keyed } from "./keyed.js";
 
 export class IncidentList {
-  #views = new Map();
-
-  constructor({ api, onChanged, showJob = false }) {
-    Object.assign(this, { api, onChanged, showJob });
+  constructor({ api, onChanged, showJob = false, heading = "h3" }) {
     this.element = h("div", { class: "incident-list" });
+    this.views = new Keyed(this.element, ({ id }) => id, (incident) => new IncidentView({ api, onChanged, showJob, heading, incident }));
   }
 
   update(incidents) {
-    const old = this.#views;
-    this.#views = new Map();
-    for (const incident of incidents) {
-      const view = old.get(incident.id) ?? new IncidentView({ ...this, incident });
-      view.update(incident);
-      this.#views.set(incident.id, view);
-    }
-    const wanted = [...this.#views.values()].map((view) => view.element);
-    const { children } = this.element;
-    if (wanted.length !== children.length || wanted.some((node, i) => node !== children[i])) fill(this.element, wanted);
+    this.views.update(incidents);
   }
 
-  /** Bring an incident into view and into focus. */
+  /** Bring an incident into view and into focus; returns whether it is there. */
   go(id) {
-    const element = this.#views.get(Number(id))?.element;
+    const element = this.views.get(Number(id))?.element;
     if (!element) return false;
     const folded = element.closest("details");
     if (folded) folded.open = true;

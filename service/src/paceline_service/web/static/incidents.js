@@ -36,7 +36,7 @@ class IncidentsView {
       Object.entries(STATES).map(([value, name]) => h("option", { value, selected: value === chosen }, name)));
     this.found = h("span", { class: "range", role: "status" });
     this.words = h("p", { class: "words" });
-    this.list = new IncidentList({ api, showJob: true, onChanged: () => this.refresh() });
+    this.list = new IncidentList({ api, showJob: true, heading: "h2", onChanged: () => this.refresh() });
     this.more = h("button", { type: "button", hidden: true, on: { click: () => { this.#limit += SHOWN; this.refresher.soon(0); } } }, "More incidents");
     this.element = h("div", { class: "incidents" },
       h("div", { class: "card-head" }, h("h1", { class: "page-title" }, "Incidents"), this.found, h("div", { class: "tools" }, this.state)),

@@ -2,6 +2,7 @@
 
 import { fill, h, icon, setText } from "./dom.js";
 import { ago, count, times } from "./format.js";
+import { place } from "./keyed.js";
 import { Refresher } from "./refresher.js";
 import { jobLink, updateParams } from "./router.js";
 import { verdict } from "./words.js";
@@ -79,10 +80,7 @@ class JobsView {
       row.update(job);
       this.#rows.set(key, row);
     }
-    const rows = [...this.#rows.values()].map((row) => row.element);
-    if (rows.length !== this.list.children.length || rows.some((node, i) => node !== this.list.children[i])) {
-      this.list.replaceChildren(...rows);
-    }
+    place(this.list, [...this.#rows.values()].map((row) => row.element));
     setText(this.found, jobs.length === this.#jobs.length ? count(jobs.length) : `${count(jobs.length)} of ${count(this.#jobs.length)}`);
   }
 }

@@ -34,7 +34,7 @@ class OffendersView {
       DAYS.map((days) => h("option", { value: days, selected: days === chosen }, `${days} days`)));
     this.words = h("p", { class: "words" });
     this.body = h("tbody");
-    this.table = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Offenders" },
+    this.table = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Table of offenders" },
       h("table", { "aria-label": "Nodes and GPUs that incidents named" },
         h("thead", {}, h("tr", {}, ["Node", "GPU", "Jobs", "Incidents", "Causes", "First", "Last"].map((name, i) =>
           h("th", { scope: "col", class: [2, 3].includes(i) ? "" : "text" }, h("span", {}, name))))),

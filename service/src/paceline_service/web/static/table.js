@@ -1,7 +1,8 @@
 // Every rank's totals: sortable, searchable, and only the rows in sight are in the page.
 
-import { fill, h, setText } from "./dom.js";
+import { h, setText } from "./dom.js";
 import { count, duration, percent } from "./format.js";
+import { Keyed } from "./keyed.js";
 import { updateParams } from "./router.js";
 
 const ROW_PX = 30;
@@ -33,8 +34,10 @@ export class RankTable {
     this.filter = h("input", { type: "search", placeholder: "rank or node", "aria-label": "Filter by rank or node", on: { input: () => this.#select() } });
     this.heads = COLUMNS.map((column) => this.#head(column));
     this.body = h("tbody");
+    this.rows = new Keyed(this.body, (row) => row.rank, (row) => new RankRow(row.rank, onPick));
+    this.pads = [0, 1].map(() => h("tr", { class: "pad", "aria-hidden": "true" }));
     this.table = h("table", { "aria-label": "Totals by rank" }, h("thead", {}, h("tr", {}, this.heads)), this.body);
-    this.scroller = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Ranks" }, this.table);
+    this.scroller = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Table of ranks" }, this.table);
     this.scroller.addEventListener("scroll", () => this.#paint());
     this.range = h("span", { class: "range" });
     this.element = h("section", { class: "card", "aria-labelledby": "ranks-title" },
@@ -82,17 +85,36 @@ export class RankTable {
   #paint() {
     const first = Math.max(0, Math.floor(this.scroller.scrollTop / ROW_PX) - SPARE);
     const last = Math.min(this.#shown.length, first + MAX_ROWS_SHOWN + 2 * SPARE);
-    const pad = (rows) => (rows > 0 ? h("tr", { class: "pad", "aria-hidden": "true", vars: { height: `${rows * ROW_PX}px` } }) : null);
-    fill(this.body, pad(first), this.#shown.slice(first, last).map((row, i) => this.#row(row, first + i)), pad(this.#shown.length - last));
+    const { flagged } = this.model;
+    const pad = (i, rows) => {
+      this.pads[i].style.setProperty("--height", `${rows * ROW_PX}px`);
+      return rows > 0 ? [this.pads[i]] : [];
+    };
+    this.rows.update(
+      this.#shown.slice(first, last).map((row, i) => ({ ...row, index: first + i, slow: flagged.has(row.rank), tops: this.tops })),
+      { before: pad(0, first), after: pad(1, this.#shown.length - last) });
+  }
+}
+
+/** One rank; the button is for who has no mouse, the whole row for who has one. */
+class RankRow {
+  constructor(rank, onPick) {
+    this.slow = h("span", { class: "tag bad", hidden: true }, "slow");
+    this.killed = h("span", { class: "tag", hidden: true }, "killed");
+    this.pick = h("button", { type: "button", class: "link", "aria-label": `Rank ${rank}: show its lane` }, count(rank));
+    this.cells = COLUMNS.slice(1).map((column) => h("td", { class: column.text ? "text" : column.bar ? "bar" : "" }));
+    this.element = h("tr", { on: { click: () => onPick([rank]) } }, h("td", {}, this.slow, this.killed, this.pick), this.cells);
   }
 
-  #row(row, index) {
-    const slow = this.model.flagged.has(row.rank);
-    return h("tr", { class: slow ? "slow" : "", "aria-rowindex": index + 2, on: { click: () => this.onPick([row.rank]) } },
-      COLUMNS.map((column) => h("td", { class: column.text ? "text" : column.bar ? "bar" : "", vars: column.bar ? { "--share": `${(100 * column.value(row)) / this.tops[column.key]}%` } : null },
-        column.key === "rank" && slow ? h("span", { class: "tag bad" }, "slow") : null,
-        column.key === "rank" && row.ended === "killed" ? h("span", { class: "tag" }, "killed") : null,
-        h("span", {}, column.show(row)))));
+  update(row) {
+    this.element.classList.toggle("slow", row.slow);
+    this.element.setAttribute("aria-rowindex", String(row.index + 2));
+    this.slow.hidden = !row.slow;
+    this.killed.hidden = row.ended !== "killed";
+    COLUMNS.slice(1).forEach((column, i) => {
+      setText(this.cells[i], column.show(row));
+      if (column.bar) this.cells[i].style.setProperty("--share", `${(100 * column.value(row)) / row.tops[column.key]}%`);
+    });
   }
 }
 

@@ -59,7 +59,7 @@ export class VerdictCard {
 class FindingView {
   constructor(finding, main) {
     const { icon: name, label } = words.verdict(finding.kind);
-    this.title = h(main ? "h1" : "h3", main ? { id: "verdict-title" } : {});
+    this.title = h(main ? "h1" : "h2", main ? { id: "verdict-title" } : {});
     this.kind = h("p", { class: "kind" }, label);
     this.lead = h("p", { class: "lead" });
     this.evidence = finding.evidence.map(() => h("li", {}));
@@ -68,8 +68,8 @@ class FindingView {
     this.element = h("article", { class: main ? "finding main" : "finding" },
       h("div", { class: "answer" }, icon(name), h("div", {}, this.kind, this.title, this.lead, this.facts)),
       h("div", { class: "why" },
-        this.evidence.length ? [h("h3", {}, "Evidence"), h("ul", { class: "evidence" }, this.evidence)] : null),
-      finding.action ? h("div", { class: "next" }, h("h3", {}, "Next"), this.action, copyButton(this.action)) : null);
+        this.evidence.length ? [h(main ? "h2" : "h3", { class: "sub" }, "Evidence"), h("ul", { class: "evidence" }, this.evidence)] : null),
+      finding.action ? h("div", { class: "next" }, h(main ? "h2" : "h3", { class: "sub" }, "Next"), this.action, copyButton(this.action)) : null);
   }
 
   update(finding, report) {

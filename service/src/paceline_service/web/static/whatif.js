@@ -7,7 +7,7 @@ import { fasterBy, gpuSecondsADay } from "./scaling.js";
 import { card } from "./section.js";
 
 const SUGGESTED = 5;
-const WORTH_TELLING = 0.001;
+export const WORTH_TELLING = 0.001;
 const LISTED_NODES = 2000;
 
 /** "3", "0-7, 12" -> "rank:0-7,12"; a node's name -> "node:NAME". */
