@@ -21,7 +21,7 @@ from paceline_service.export.job_book import JobBook
 from paceline_service.export.labels import bounded_reasons
 from paceline_service.export.prometheus import Sample
 from paceline_service.export.rows import Labels
-from paceline_service.incidents.offences import REMEMBERED_NS, offenders_since
+from paceline_service.incidents.offences import REMEMBERED_NS, worst_nodes
 from paceline_service.readiness import free_bytes
 from paceline_service.scrape_jobs import KNOWN_LOSSES, JobSamples, lost_by, silenced_rows
 from paceline_service.store.drops import read_drops
@@ -41,7 +41,7 @@ class Scraper:
         self._book = JobBook(collector.settings.rank_series)
         self._samples = JobSamples(collector.settings.live_window_s)
         self._drops = DropLedger(time.time_ns())
-        self._stored_drops: Counter[Key] = Counter()
+        self._stored_drops: Counter[Key] | None = None
         self._offences: dict[Labels, float] = {}
         self._offences_mono_s = float("-inf")
         self._lock = asyncio.Lock()
@@ -62,17 +62,14 @@ class Scraper:
             stored = await read_drops(connection)
             if time.monotonic() - self._offences_mono_s >= OFFENDERS_REFRESH_S:
                 since_ns = time.time_ns() - REMEMBERED_NS
-                found = await offenders_since(connection, since_ns, lambda _: True)
+                worst = await worst_nodes(connection, since_ns, TOP_OFFENDERS)
+                self._offences = {(node,): float(count) for node, count in worst}
                 self._offences_mono_s = time.monotonic()
-                by_node: Counter[str] = Counter()
-                for one in found:
-                    by_node[one.node] += one.incidents
-                top = by_node.most_common(TOP_OFFENDERS)
-                self._offences = {(node,): float(count) for node, count in top}
         total: Counter[Key] = Counter()
         for (_, stage, reason), count in (stored + collector.commits.unstored_rejects).items():
             total[stage, reason] += count
-        self._stored_drops |= total  # the larger one: rows are deleted with their jobs
+        # The larger one: rows are deleted with their jobs.
+        self._stored_drops = total | (self._stored_drops or Counter())
 
     def _sample(self) -> Sample:
         collector = self._collector
@@ -159,10 +156,11 @@ class Scraper:
         }
 
     def _all_drops(self) -> Counter[Key]:
-        # A count that begins with its first loss would hide that one from increase().
         drops = Counter(dict.fromkeys(KNOWN_LOSSES, 0))
-        drops.update(self._stored_drops)
+        drops.update(self._stored_drops or {})
         drops.update(self._drops.total)
+        if self._stored_drops is None:  # what the database keeps would seem to be lost now
+            drops = Counter({key: n for key, n in drops.items() if key[0] != "ingest"})
         return drops
 
 

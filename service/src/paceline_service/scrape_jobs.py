@@ -25,10 +25,18 @@ EXAMPLE_STEPS = 200
 MOST_SILENCED = 1_000
 """Ranks that silences cover, of one job, with series."""
 KNOWN_LOSSES: tuple[Key, ...] = (
-    ("agent", "ring_overwritten"), ("agent", "ring_torn"), ("agent", "spool_full"),
-    ("agent", "collector_refused"), ("analysis", "frames_missing"), ("analysis", "frames_late"),
-    ("store", "retention_raw"),
+    *(
+        ("agent", reason)
+        for reason in (
+            "ring_overwritten", "ring_torn", "hook_errors", "meta_full", "unencodable",
+            "spool_full", "collector_refused", "nccl_unjoined", "nccl_lost_records",
+        )
+    ),
+    *(("analysis", reason) for reason in ("frames_missing", "frames_late", "unknown_group")),
+    *(("ingest", reason) for reason in ("corrupt", "header", "limit", "forbidden")),
 )  # fmt: skip
+"""What is told from the start: a count that began with its first loss would hide that one from
+``increase()``."""
 Json = dict[str, Any]
 
 

@@ -166,3 +166,19 @@ async def offenders_since(
         one.last_wall_ns = one.last_wall_ns or row.opened_wall_ns
         one.first_wall_ns = row.opened_wall_ns
     return sorted(found.values(), key=lambda one: one.order)
+
+
+async def worst_nodes(
+    connection: AsyncConnection, since_wall_ns: int, limit: int
+) -> list[tuple[str, int]]:
+    """Return the nodes that most incidents since then named, with how many; the most first."""
+    count = func.count(Offence.incident_id.distinct())
+    query = (
+        select(Offence.node, count)
+        .outerjoin(Incident, Incident.id == Offence.incident_id)
+        .where(Offence.opened_wall_ns >= since_wall_ns, _stands())
+        .group_by(Offence.node)
+        .order_by(count.desc(), Offence.node)
+        .limit(limit)
+    )
+    return [(row[0], row[1]) for row in (await connection.execute(query)).all()]
