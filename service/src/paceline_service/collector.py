@@ -28,10 +28,11 @@ from paceline_service.jobs import checkpoint_store
 from paceline_service.jobs import repository as jobs_repository
 from paceline_service.jobs.board import Board
 from paceline_service.jobs.checkpoint import Stored
-from paceline_service.jobs.engine import Engine, FrameSource, Missing
+from paceline_service.jobs.engine import Engine
 from paceline_service.jobs.persist import Persister
 from paceline_service.jobs.service import JobService
 from paceline_service.jobs.snapshot import Snapshot, Update
+from paceline_service.jobs.source import FrameSource, Missing
 from paceline_service.notify.notifier import Notifier
 from paceline_service.scale_settings import GATEWAY
 from paceline_service.settings import CollectorSettings

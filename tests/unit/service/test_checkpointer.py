@@ -13,9 +13,10 @@ from paceline_service.analysis.job import JobAnalysis
 from paceline_service.jobs import checkpoint
 from paceline_service.jobs.checkpoint import Checkpointer, Stored
 from paceline_service.jobs.checkpoint_codec import fingerprint, pack
-from paceline_service.jobs.engine import Engine, FrameSource
+from paceline_service.jobs.engine import Engine
 from paceline_service.jobs.live import LiveAttempt
 from paceline_service.jobs.snapshot import Captured, Update
+from paceline_service.jobs.source import FrameSource
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 from tests.simulator.job import Scenario, simulate

@@ -14,7 +14,6 @@ from paceline_service.access.guard import Guard
 from paceline_service.answers import JSON_MEDIA_TYPE, ApiRoute, accepts_gzip, answer
 from paceline_service.errors import READ_PROBLEMS
 from paceline_service.jobs import schemas
-from paceline_service.jobs.engine import FrameSource
 from paceline_service.jobs.event_log import MEDIA_TYPE as EVENT_LOG_MEDIA_TYPE
 from paceline_service.jobs.event_log import event_log
 from paceline_service.jobs.event_stream import MEDIA_TYPE as EVENTS_MEDIA_TYPE
@@ -23,6 +22,7 @@ from paceline_service.jobs.events import Place, Wanted, job_events
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.pages import ranks_page, steps_page
 from paceline_service.jobs.service import DEFAULT_STEPS, MAX_STEPS, ChosenJobs, JobService
+from paceline_service.jobs.source import FrameSource
 from paceline_service.jobs.timeline import (
     DEFAULT_STEPS as TIMELINE_STEPS,
 )

@@ -18,37 +18,21 @@ import structlog
 
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.export.histogram import Histogram
-from paceline_service.jobs.checkpoint import Checkpointer, Stored
+from paceline_service.jobs.checkpoint import Checkpointer
 from paceline_service.jobs.live import LiveAttempt, MakeAnalysis
 from paceline_service.jobs.snapshot import Update
+from paceline_service.jobs.source import FrameSource, Missing
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
 TICK_S = 0.5
-MAX_TICK_SHARE = 0.25
-"""Share of the thread's time that ticks may take: expensive reports are made less often."""
+MAX_PUBLISH_SHARE = 0.25
+"""Share of the thread's time that reports may take: expensive ones are made less often. Steps are
+judged at every tick all the same: what is not judged now has to be judged later."""
 DATABASE_TIMEOUT_S = 60.0
 ENDED_IDLE_S = 60.0
 _log = structlog.get_logger("paceline.engine")
 T = TypeVar("T")
-
-Missing = dict[str, tuple[tuple[int, int], ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameSource:
-    """How the thread reads stored frames; the coroutines run on the event loop.
-
-    ``page(attempt, after_id)`` returns the next frames in the order of commits, ``[]`` at the end;
-    ``missing(attempt)`` the numbers that the store does not hold, per incarnation;
-    ``ends(attempt)`` the number of the newest that it holds, per incarnation;
-    ``checkpoint(attempt)`` where a replay may begin, if anything was kept.
-    """
-
-    page: Callable[[AttemptRef, int], Awaitable[list[CommittedFrame]]]
-    missing: Callable[[AttemptRef], Awaitable[Missing]]
-    ends: Callable[[AttemptRef], Awaitable[Mapping[str, int]]] | None = None
-    checkpoint: Callable[[AttemptRef], Awaitable[Stored | None]] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,6 +104,7 @@ class Engine:
         self._backlog_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="paceline-analysis", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._next_publish_s = 0.0
 
     def start(self) -> None:
         """Start the thread; called on the event loop that it works with."""
@@ -200,10 +185,10 @@ class Engine:
                     self._feed(item)
             began_s = time.monotonic()
             if stopping or began_s >= next_tick_s:
-                self._tick(stopping=stopping)
-                took_s = time.monotonic() - began_s
-                self.stats.tick_seconds += took_s
-                next_tick_s = began_s + max(TICK_S, took_s / MAX_TICK_SHARE)
+                self._tick(began_s, stopping=stopping)
+                ended_s = time.monotonic()
+                self.stats.tick_seconds += ended_s - began_s
+                next_tick_s = ended_s + TICK_S
 
     def _feed(self, frames: list[CommittedFrame]) -> None:
         now_s = time.monotonic()
@@ -301,7 +286,9 @@ class Engine:
             if live is None:
                 live = self._rebuild(request.attempt)
             live.used_mono_s = time.monotonic()
-            self._tick_one(live)
+            if not live.failure:
+                live.analyse(live.used_mono_s, time.time_ns())
+                self._publish_one(live)
         except _SourceFailedError as error:
             self._attempts.pop(request.attempt.id, None)
             _log.error("stored frames cannot be read", job=request.attempt.job, error=str(error))
@@ -310,21 +297,29 @@ class Engine:
         finally:
             request.done()
 
-    def _tick(self, *, stopping: bool) -> None:
+    def _tick(self, now_s: float, *, stopping: bool) -> None:
+        may_publish = stopping or now_s >= self._next_publish_s
+        publishing_s = 0.0
         for live in list(self._attempts.values()):
+            if live.failure:
+                continue
             try:
-                self._tick_one(live, stopping=stopping)
+                live.analyse(time.monotonic(), time.time_ns())
+                if may_publish:
+                    began_s = time.thread_time()
+                    self._publish_one(live, stopping=stopping)
+                    publishing_s += time.thread_time() - began_s
             except Exception as error:
                 self._fail(live.attempt, live, error)
+        if may_publish:
+            self._next_publish_s = now_s + publishing_s / MAX_PUBLISH_SHARE
         self._evict()
         self.stats.ticks += 1
         self.stats.loaded = len(self._attempts)
         self.stats.last_tick_mono_s = time.monotonic()
 
-    def _tick_one(self, live: LiveAttempt, *, stopping: bool = False) -> None:
-        if live.failure:
-            return
-        update = live.tick(time.monotonic(), time.time_ns())
+    def _publish_one(self, live: LiveAttempt, *, stopping: bool = False) -> None:
+        update = live.update(time.monotonic())
         if update is not None:
             self._count_lags(live, update)
         checkpoint = self.checkpoints.capture(live, stopping=stopping)

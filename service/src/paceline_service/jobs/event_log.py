@@ -12,9 +12,9 @@ from paceline.wire.frames import Sample
 from paceline_service.analysis.matching.table import Table, runs_of_ranks
 from paceline_service.analysis.records import Group, Int64Array, Records, records_from_rows
 from paceline_service.export.event_log import LogItem, event_log_lines
-from paceline_service.jobs.engine import FrameSource, Missing
 from paceline_service.jobs.feed import FrameFeed
 from paceline_service.jobs.newest import cleaned
+from paceline_service.jobs.source import FrameSource, Missing
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
 MEDIA_TYPE = "application/x-ndjson"

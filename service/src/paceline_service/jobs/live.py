@@ -89,6 +89,7 @@ class LiveAttempt:
         )  # fmt: skip
         self._late_for_good = 0
         self._dirty = True
+        self._unpublished = True
         self._last_step = -1
         self._last_start_wall_ns = -1
         self._published: Snapshot | None = None
@@ -185,20 +186,29 @@ class LiveAttempt:
 
     def tick(self, now_mono_s: float, now_wall_ns: int) -> Update | None:
         """Analyse, and return what there is to publish, if anything."""
+        self.analyse(now_mono_s, now_wall_ns)
+        return self.update(now_mono_s)
+
+    def analyse(self, now_mono_s: float, now_wall_ns: int) -> None:
+        """Judge what has become complete."""
         if self._feed.expire(now_wall_ns):
             self._dirty = True
         self._feed.settle()
         if not self.finished and self._is_over(now_mono_s):
             self._keep(self._analysis.finish())
             self._details.finish()
-            self.finished = True
-            self._dirty = True
-        state = self.state(now_mono_s)
-        if not self._dirty and self._published is not None and self._published.state == state:
-            return None
-        if self._dirty and not self.finished:
+            self.finished = self._unpublished = True
+        elif self._dirty and not self.finished:
             self.advance()
+        self._unpublished |= self._dirty
         self._dirty = False
+
+    def update(self, now_mono_s: float) -> Update | None:
+        """Return what there is to publish, if anything; ``analyse`` was called before."""
+        state = self.state(now_mono_s)
+        if not self._unpublished and self._published is not None and self._published.state == state:
+            return None
+        self._unpublished = False
         return self._publish(state)
 
     def again(self, checkpoint: Captured) -> Update | None:

@@ -17,11 +17,11 @@ from paceline.errors import InputError
 from paceline.ranks import format_ranks
 from paceline_service.errors import NotKeptError
 from paceline_service.export.perfetto import trace_chunks
-from paceline_service.jobs.engine import FrameSource
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.repository import AttemptRow
 from paceline_service.jobs.service import JobService
 from paceline_service.jobs.snapshot import Snapshot
+from paceline_service.jobs.source import FrameSource
 from paceline_service.jobs.timeline_drawing import draw
 from paceline_service.jobs.timeline_window import Window, read_window
 from paceline_service.store.models import RankIncarnation
