@@ -1,4 +1,4 @@
-"""For who has no mouse, sees little, or cannot tell red from green: axe-core, and our own checks."""
+"""For who has no mouse, sees little, or cannot tell red from green: axe-core and own checks."""
 
 from __future__ import annotations
 
