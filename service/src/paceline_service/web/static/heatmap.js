@@ -58,35 +58,37 @@ export class Heatmap {
     const to = Math.min(store.last + 1, Math.max(Math.ceil(viewport.to), Math.min(STEPS, store.last + 1)));
     const from = Math.max(0, Math.min(Math.floor(viewport.from), to - STEPS));
     this.loader.want("heatmap", from, to);
+    let perColumn = 1;
+    while ((to - from) / perColumn > plotWidth / 2) perColumn *= 2;
     const context = prepare(this.canvas, width, height);
     if (to <= from) return;
     const sums = totals(store, from, to);
-    const shares = rowShares(store, from, to, rows, perRow);
+    const shares = rowShares(store, { from, to, rows, perRow, perColumn });
     const max = scaleTop(shares.values);
-    this.last = { from, to, plotX, plotWidth, rowPx, rows, perRow, shares, height, width };
-    this.#drawCells(context, shares, max, to - from, rows);
+    this.last = { from, to, plotX, plotWidth, rowPx, rows, perRow, perColumn, shares, height, width };
+    this.#drawCells(context, shares, max);
     this.#drawSides(context, sums);
     setText(this.high, `${percent(max)} or more`);
     this.#describe(sums, from, to);
   }
 
-  #drawCells(context, shares, max, steps, rows) {
+  #drawCells(context, { values, columns, firstBin }, max) {
     const c = colours();
-    const { plotX, plotWidth, rowPx } = this.last;
-    const table = ramp(c["heat-0"], c["heat-1"], c["heat-2"]);
-    Object.assign(this.#image, { width: steps, height: rows });
+    const { from, to, plotX, plotWidth, rowPx, rows, perColumn } = this.last;
+    const table = Uint32Array.from(ramp(c["heat-0"], c["heat-1"], c["heat-2"]), ([r, g, b]) => r | (g << 8) | (b << 16) | (255 << 24));
+    Object.assign(this.#image, { width: columns, height: rows });
     const inner = this.#image.getContext("2d");
-    const image = inner.createImageData(steps, rows);
-    shares.values.forEach((value, i) => {
-      if (value !== value) return;
-      const [r, g, b] = table[Math.round(Math.min(1, Math.max(0, value / max)) * 255)];
-      image.data.set([r, g, b, 255], i * 4);
-    });
+    const image = inner.createImageData(columns, rows);
+    const pixels = new Uint32Array(image.data.buffer);
+    for (let i = 0; i < values.length; i += 1) {
+      if (values[i] === values[i]) pixels[i] = table[Math.round(Math.min(1, Math.max(0, values[i] / max)) * 255)];
+    }
     inner.putImageData(image, 0, 0);
     context.fillStyle = c["line-2"];
     context.fillRect(plotX, AXIS_PX, plotWidth, rows * rowPx);
     context.imageSmoothingEnabled = false;
-    context.drawImage(this.#image, plotX, AXIS_PX, plotWidth, rows * rowPx);
+    const left = from / perColumn - firstBin; // the first column may have begun before
+    context.drawImage(this.#image, left, 0, (to - from) / perColumn, rows, plotX, AXIS_PX, plotWidth, rows * rowPx);
   }
 
   #drawSides(context, sums) {
@@ -188,10 +190,13 @@ export class Heatmap {
     canvas.addEventListener("pointermove", (event) => {
       const hit = this.#rowAt(event);
       if (!hit || hit.step === null) return hideTooltip();
-      const { shares, from, to, perRow } = this.last;
-      const value = shares.values[hit.row * (to - from) + hit.step - from];
-      showTooltip(event.clientX, event.clientY, `${this.#say(hit.row)} · step ${count(hit.step)}`,
-        [["waits", value === value ? percent(value) : "no data"]], perRow > 1 ? `the least of ${perRow} ranks` : "");
+      const { shares, perRow, perColumn } = this.last;
+      const bin = Math.floor(hit.step / perColumn);
+      const value = shares.values[hit.row * shares.columns + bin - shares.firstBin];
+      const steps = perColumn > 1 ? `steps ${count(bin * perColumn)}–${count((bin + 1) * perColumn - 1)}` : `step ${count(hit.step)}`;
+      const notes = [perRow > 1 ? `the least of ${perRow} ranks` : "", perColumn > 1 ? `the mean of ${perColumn} steps` : ""];
+      showTooltip(event.clientX, event.clientY, `${this.#say(hit.row)} · ${steps}`,
+        [["waits", value === value ? percent(value) : "no data"]], notes.filter(Boolean).join(", "));
     });
     canvas.addEventListener("pointerleave", () => hideTooltip());
     canvas.addEventListener("click", (event) => {
@@ -220,22 +225,23 @@ function rankRange(row, perRow, ranks) {
   return out;
 }
 
-/** Idle share per row and step (row-major); a row of several ranks shows the one that waits least. */
-function rowShares(store, from, to, rows, perRow) {
-  const steps = to - from;
-  const values = new Float32Array(rows * steps).fill(NaN);
-  for (let step = from; step < to; step += 1) {
-    const row = store.get(step);
+/** Idle share per row and column (row-major); a row of several ranks shows the one that waits least. */
+function rowShares(store, { from, to, rows, perRow, perColumn }) {
+  const firstBin = Math.floor(from / perColumn);
+  const columns = Math.ceil(to / perColumn) - firstBin;
+  const values = new Float32Array(rows * columns).fill(NaN);
+  for (let column = 0; column < columns; column += 1) {
+    const row = store.bin(firstBin + column, perColumn);
     if (!row) continue;
     for (let r = 0; r < store.ranks; r += 1) {
       const all = row.self[r] + row.wait[r] + row.comm[r];
       if (!(all > 0)) continue;
-      const at = Math.floor(r / perRow) * steps + step - from;
+      const at = Math.floor(r / perRow) * columns + column;
       const share = row.wait[r] / all;
       if (!(values[at] <= share)) values[at] = share;
     }
   }
-  return { values };
+  return { values, columns, firstBin };
 }
 
 /** The share at the dark end: nearly the largest, at least 10 %, so that noise stays pale. */

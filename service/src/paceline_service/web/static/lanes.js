@@ -1,6 +1,6 @@
 // Which lanes to draw, and in which order: all of a small job, the telling ones of a large one.
 
-import { PHASES } from "./steps.js";
+import { BLOCK, PHASES } from "./steps.js";
 
 export const ALL_AT_ONCE = 32; // ranks that fit on a screen one by one
 const NOTABLE_FLAGGED = 4; // enough to see them beside the others
@@ -22,23 +22,19 @@ export function totals(store, from, to) {
 /** Charts on one page ask for the same sums. */
 const memo = new WeakMap();
 
+/** Whole blocks of steps are summed once; what is left at both ends each time. */
 function sum(store, first, end) {
-  const out = { self: zeros(store), wait: zeros(store), comm: zeros(store), steps: zeros(store) };
-  for (let step = first; step < end; step += 1) {
-    const row = store.get(step);
-    if (!row) continue;
-    for (let r = 0; r < store.ranks; r += 1) {
-      if (row.self[r] !== row.self[r]) continue;
-      out.self[r] += row.self[r];
-      out.wait[r] += row.wait[r] || 0;
-      out.comm[r] += row.comm[r] || 0;
-      out.steps[r] += 1;
-    }
+  const firstBlock = Math.ceil(first / BLOCK);
+  const endBlock = Math.floor(end / BLOCK);
+  if (endBlock <= firstBlock) return store.sum(first, end);
+  const out = store.sum(first, firstBlock * BLOCK);
+  const rest = [store.sum(endBlock * BLOCK, end)];
+  for (let b = firstBlock; b < endBlock; b += 1) rest.push(store.block(b));
+  for (const part of rest) {
+    for (const key of ["self", "wait", "comm", "steps"]) for (let r = 0; r < store.ranks; r += 1) out[key][r] += part[key][r];
   }
   return out;
 }
-
-const zeros = (store) => new Float64Array(store.ranks);
 
 /** Share of its time that lane `ranks` waited; NaN where nothing is known. */
 export function idleShare(sums, ranks) {

@@ -5,12 +5,14 @@ import { PHASES } from "./steps.js";
 const NUMBERS_PER_REQUEST = 120_000;
 const SETTLE_MS = 120;
 const PHASE_RANKS = 256;
+const PHASE_STEPS = 200; // more on the screen, and phases are too narrow to be seen
 
 export class StepLoader {
   #asked = new Set();
   #timer = 0;
   #wants = new Map();
   #busy = false;
+  #forgotten = 0;
 
   constructor(model) {
     this.model = model;
@@ -18,7 +20,8 @@ export class StepLoader {
 
   /** `who` wants steps [from, to) of all ranks, and phases of `ranks` where not all steps have them. */
   want(who, from, to, ranks = []) {
-    this.#wants.set(who, { from: Math.max(0, Math.floor(from)), to: Math.ceil(to), ranks: ranks.slice(0, PHASE_RANKS) });
+    const shown = to - from <= Math.min(PHASE_STEPS, this.model.store.phaseCapacity / 2) ? ranks.slice(0, PHASE_RANKS) : [];
+    this.#wants.set(who, { from: Math.max(0, Math.floor(from)), to: Math.ceil(to), ranks: shown });
     this.#timer ||= setTimeout(() => { this.#timer = 0; this.#load(); }, SETTLE_MS);
   }
 
@@ -50,6 +53,10 @@ export class StepLoader {
   /** Return the query of the next request, newest steps first, or null. */
   #next({ from, to, ranks }) {
     const { store, allPhases } = this.model;
+    if (this.#forgotten !== store.forgotten) {
+      this.#forgotten = store.forgotten;
+      for (const key of this.#asked) if (key.includes("/")) this.#asked.delete(key);
+    }
     const end = Math.min(to - 1, store.last);
     const most = Math.max(1, Math.floor(NUMBERS_PER_REQUEST / (store.ranks * (allPhases ? 8 : 3))));
     const missing = this.#run(end, from, most, (step) => !store.has(step) && !this.#asked.has(`${step}`));

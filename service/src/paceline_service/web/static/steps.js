@@ -2,7 +2,10 @@
 
 export const PHASES = ["host", "input", "forward", "backward", "optimizer", "copy", "checkpoint"];
 const P = PHASES.length;
-const BYTES = 64e6;
+const BYTES = 72e6; // rows, without phases where only the lanes in sight have them
+const PHASE_BYTES = 24e6;
+const PHASED = 64; // up to so many ranks every step comes with its phases
+export const BLOCK = 64; // steps whose sums are kept
 
 /** Times are ns in Float32 (7 digits are plenty to draw); NaN where a rank has no data. */
 function emptyRow(ranks, withPhases) {
@@ -18,6 +21,8 @@ function emptyRow(ranks, withPhases) {
 export class StepStore {
   #rows = new Map();
   #bins = new Map();
+  #blocks = new Map();
+  #phased = [];
   #maxRows;
 
   constructor(worldSize) {
@@ -25,7 +30,13 @@ export class StepStore {
     this.first = Infinity;
     this.last = -1;
     this.version = 0; // goes up whenever something is added
-    this.#maxRows = Math.max(400, Math.floor(BYTES / (this.ranks * (3 + P) * 4)));
+    this.forgotten = 0; // goes up whenever phases had to make room
+    this.#maxRows = Math.max(400, Math.floor(BYTES / (this.ranks * (this.ranks > PHASED ? 3 : 3 + P) * 4)));
+  }
+
+  /** Of how many steps phases are kept in a job where not all steps have them. */
+  get phaseCapacity() {
+    return this.ranks > PHASED ? Math.max(24, Math.floor(PHASE_BYTES / (this.ranks * P * 4))) : Infinity;
   }
 
   /** Take in a columnar `steps` object; returns whether anything was new. */
@@ -44,6 +55,7 @@ export class StepStore {
     let row = this.#rows.get(step);
     if (!row) this.#rows.set(step, (row = emptyRow(this.ranks, Boolean(phases))));
     if (phases && !row.phases) row.phases = new Float32Array(this.ranks * P).fill(NaN);
+    if (phases && this.#phased.at(-1) !== step) this.#phased.push(step);
     row.durationNs = columns.duration_ns[i] ?? NaN;
     row.startWallNs = columns.start_wall_ns?.[i] ?? NaN;
     row.slowest = columns.slowest_rank?.[i] ?? -1;
@@ -57,7 +69,12 @@ export class StepStore {
     });
     this.first = Math.min(this.first, step);
     this.last = Math.max(this.last, step);
+    this.#stale(step);
+  }
+
+  #stale(step) {
     for (const [k, bins] of this.#bins) bins.delete(Math.floor(step / k));
+    this.#blocks.delete(Math.floor(step / BLOCK));
   }
 
   #grow(ranks) {
@@ -68,15 +85,22 @@ export class StepStore {
     }
     this.ranks = ranks;
     this.#bins.clear();
+    this.#blocks.clear();
   }
 
   /** Forget the oldest rows, not those just fetched: live steps come at the end. */
   #evict() {
+    const over = this.#phased.length - this.phaseCapacity;
+    for (const step of over > 0 ? this.#phased.splice(0, over) : []) {
+      const row = this.#rows.get(step);
+      if (row && !this.#phased.includes(step)) row.phases = null;
+      this.forgotten += 1;
+    }
     if (this.#rows.size <= this.#maxRows) return;
     const steps = [...this.#rows.keys()].sort((a, b) => a - b);
     for (const step of steps.slice(0, this.#rows.size - this.#maxRows)) {
       this.#rows.delete(step);
-      for (const [k, bins] of this.#bins) bins.delete(Math.floor(step / k));
+      this.#stale(step);
     }
     this.first = steps[this.#rows.size ? steps.length - this.#rows.size : 0];
   }
@@ -85,6 +109,8 @@ export class StepStore {
     this.version += 1;
     this.#rows.clear();
     this.#bins.clear();
+    this.#blocks.clear();
+    this.#phased = [];
     this.first = Infinity;
     this.last = -1;
   }
@@ -100,6 +126,29 @@ export class StepStore {
   /** How many steps may be looked at at once without pushing each other out. */
   get capacity() {
     return this.#maxRows;
+  }
+
+  /** Return the sums of the loaded steps [b * BLOCK, (b + 1) * BLOCK) per rank: {self, wait, comm, steps}. */
+  block(b) {
+    if (!this.#blocks.has(b)) this.#blocks.set(b, this.sum(b * BLOCK, (b + 1) * BLOCK));
+    return this.#blocks.get(b);
+  }
+
+  /** Return the sums of the loaded steps [first, end) per rank, Float64Arrays in ns, and the steps counted. */
+  sum(first, end) {
+    const [self, wait, comm, steps] = Array.from({ length: 4 }, () => new Float64Array(this.ranks));
+    for (let step = first; step < end; step += 1) {
+      const row = this.#rows.get(step);
+      if (!row) continue;
+      for (let r = 0; r < this.ranks; r += 1) {
+        if (row.self[r] !== row.self[r]) continue;
+        self[r] += row.self[r];
+        wait[r] += row.wait[r] || 0;
+        comm[r] += row.comm[r] || 0;
+        steps[r] += 1;
+      }
+    }
+    return { self, wait, comm, steps };
   }
 
   /** Return the mean of steps [b*k, (b+1)*k) as one row, or null where none is loaded. */
