@@ -19,7 +19,7 @@ COMPUTE, COMM, WAIT = "#5d8fb8", "#2f9c8e", "#7a7f87"
 """Readable on dark and on light; rich takes the nearest where there are fewer colours."""
 SLOW_COMPUTE = "#d9622b"
 TOOTH_CELLS = 11
-FEWEST_TOOTH_CELLS = 6
+FEWEST_TOOTH_CELLS, MOST_TOOTH_CELLS = 6, 24
 TOOTH_S = 0.5
 """A tooth is of at least so much time, so that the eye can follow."""
 _ROUND = (1, 2, 5)
@@ -75,14 +75,15 @@ class Sawtooth:
 def sawtooth(table: StepTable, width: int) -> Sawtooth:
     """Return the newest steps as teeth that fill ``width`` cells."""
     count = max(width // TOOTH_CELLS, 1)
-    cells = max(width // count, FEWEST_TOOTH_CELLS)
     known = table.duration_ns[table.duration_ns > 0]
     step_s = float(np.median(known)) / 1e9 if len(known) else TOOTH_S
-    every = _round_up(min(TOOTH_S / max(step_s, 1e-6), max(len(table) / count, 1)))
+    every = _round(min(TOOTH_S / max(step_s, 1e-6), max(len(table) / count, 1)))
     slices = list(teeth(table, every))
-    if len(slices) > count and _size(slices[-1]) < every:
-        slices.pop()  # not whole yet
+    if len(slices) > count and _size(slices[-1]) < (every + 1) // 2:
+        slices.pop()  # a mean of too few
     slices = slices[-count:]
+    cells = width // max(len(slices), 1)
+    cells = min(max(cells, FEWEST_TOOTH_CELLS), MOST_TOOTH_CELLS)
     made = [_tooth(table.take(one)) for one in slices]
     shown = table.take(slice(slices[0].start, slices[-1].stop)) if slices else table
     return Sawtooth(teeth=tuple(made), cells=cells, every=every, table=shown)
@@ -135,11 +136,11 @@ def _size(one: slice) -> int:
     return int(one.stop) - int(one.start)
 
 
-def _round_up(value: float) -> int:
-    """Return the next of 1, 2, 5, 10, 20, 50, ...: teeth do not change with every step."""
+def _round(value: float) -> int:
+    """Return the nearest of 1, 2, 5, 10, 20, 50, ...: teeth do not change with every step."""
     power = 1
     while True:
         for digit in _ROUND:
-            if digit * power >= value:
+            if digit * power * 1.5 >= value:
                 return digit * power
         power *= 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import time
 from collections.abc import Sequence
@@ -40,6 +41,8 @@ _STYLES = {
     "communication_bound": "bold magenta",
 }  # fmt: skip
 _STATE_STYLES = {"running": "green", "silent": "bold yellow", "ended": "dim"}
+_NUMBER_AND_UNIT = re.compile(r"(\d) (?=(?:ns|us|ms|s|h|GPU-[sh])\b|%)")
+"""These stay on one line."""
 _KEYS = "q quit   \u2190 \u2192 view   \u2191 \u2193 scroll   p pause"
 _ASCII_KEYS = "q quit   left/right view   up/down scroll   p pause"
 
@@ -352,10 +355,11 @@ def _nothing_yet(moment: Moment) -> str:
 
 
 def _wrap(text: str, width: int, first: str = "") -> list[str]:
-    return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=" " * len(first),
-        break_on_hyphens=False,
+    lines = textwrap.wrap(
+        _NUMBER_AND_UNIT.sub("\\1\u00a0", text), width, initial_indent=first,
+        subsequent_indent=" " * len(first), break_on_hyphens=False,
     )  # fmt: skip
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def _cut(text: Text, width: int) -> Text:
