@@ -57,7 +57,7 @@ class Terminal:
         """Type."""
         os.write(self._ours, keys)
 
-    def wait_for(self, text: str, timeout_s: float = 30, *, since: int = 0) -> None:
+    def wait_for(self, text: str, timeout_s: float = 60, *, since: int = 0) -> None:
         """Wait until ``text`` was shown after the byte ``since``."""
         deadline_s = time.monotonic() + timeout_s
         while text not in plain(self.raw[since:]):
@@ -65,7 +65,7 @@ class Terminal:
             if not self._read() and self.process.poll() is not None:
                 assert text in plain(self.raw[since:]), self.text[-3000:]
 
-    def ended(self, timeout_s: float = 30) -> int:
+    def ended(self, timeout_s: float = 60) -> int:
         """Return the exit status once the command has ended."""
         deadline_s = time.monotonic() + timeout_s
         while self.process.poll() is None:
