@@ -160,6 +160,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         resumed = self.headers["Last-Event-ID"]
         sent = int(resumed) if resumed else job.steps - EVENTS_ON_CONNECT - 1
+        if sent >= job.steps:  # as after a database was replaced
+            reason = f"the newest step is {job.steps - 1}, not {sent}"
+            self._event("reload", {"reason": reason}, None)
+            sent = job.steps - EVENTS_ON_CONNECT - 1
         known = self.server.changes
         while True:
             last = job.steps - 1  # it may grow while this is written
@@ -173,8 +177,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             known = changes
 
-    def _event(self, kind: str, body: dict[str, Any], identity: int) -> None:
-        text = f"event: {kind}\nid: {identity}\ndata: {json.dumps(body)}\n\n"
+    def _event(self, kind: str, body: dict[str, Any], identity: int | None) -> None:
+        told = "" if identity is None else f"id: {identity}\n"
+        text = f"event: {kind}\n{told}data: {json.dumps(body)}\n\n"
         self.wfile.write(text.encode())
         self.wfile.flush()
 
