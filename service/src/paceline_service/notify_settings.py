@@ -69,6 +69,9 @@ class NotifySettings(BaseSettings):
     notify_after_s: float = Field(
         20.0, ge=0, description="An incident is told of when it has been open for so long."
     )
+    notify_look_s: float = Field(
+        2.0, ge=0.1, description="How often it is looked whether an incident has news."
+    )
     notify_update_gpu_hours: float = Field(
         1.0, gt=0, description="A cost that doubled is told of if it grew by so much."
     )

@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from sqlalchemy import Connection, create_engine, insert, select, text, update
+
+from paceline_service.report_schema import EXAMPLE
+from paceline_service.store.models import Incident, Job, JobAttempt
 from tests.integration.collector.kit import CollectorProcess, bodies, post_all, senders, wait_until
 from tests.simulator.job import Simulated
 
+HOUR_NS = 3600 * 10**9
 SECRET = "a-secret-of-the-tests-9876543210"
 
 
@@ -100,14 +105,18 @@ class Receiver:
     def url(self) -> str:
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
-    def wait(self, count: int = 1, timeout_s: float = 20.0) -> list[Request]:
-        """Return the requests once there are that many."""
+    def of(self, words: str) -> list[Request]:
+        """Return the requests whose body has these words, such as the name of a job."""
+        return [one for one in self.requests if f'"{words}'.encode() in one.body]
+
+    def wait(self, count: int = 1, words: str = "", timeout_s: float = 20.0) -> list[Request]:
+        """Return the requests with these words once there are that many."""
         try:
-            wait_until(lambda: len(self.requests) >= count, timeout_s)
+            wait_until(lambda: len(self.of(words)) >= count, timeout_s)
         except AssertionError as error:
             told = [(one.method, one.path, one.body[:300]) for one in self.requests]
-            raise AssertionError(f"{len(told)} requests, not {count}: {told}") from error
-        return self.requests[:]
+            raise AssertionError(f"not {count} of {words!r}: {told}") from error
+        return self.of(words)
 
 
 def run_job(collector: CollectorProcess, job: Simulated, name: str, *, end: bool = False) -> None:
@@ -123,16 +132,68 @@ def incident_of(collector: CollectorProcess, name: str) -> dict[str, Any] | None
     return found[0] if found else None
 
 
-def grow(database: CollectorProcess, incident: int, **changes: Any) -> None:
-    """Let an incident be another one, as the analysis of hours to come would make it."""
-    import sqlite3
+class Incidents:
+    """Incidents as an analysis would have stored them, in the database of a collector.
 
-    connection = sqlite3.connect(database.database, timeout=10)
-    with connection:
-        row = connection.execute("SELECT finding FROM incidents WHERE id = ?", (incident,))
-        finding = {**json.loads(row.fetchone()[0]), **changes}
-        connection.execute(
-            "UPDATE incidents SET finding = ?, cause = ?, updated_wall_ns = ? WHERE id = ?",
-            (json.dumps(finding), finding["cause"], time.time_ns(), incident),
-        )
-    connection.close()
+    Their job was heard of last two hours ago: the collector itself does not look at it again.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = create_engine(url)
+
+    def open(self, job: str = "llm", *, world_size: int = 64, **finding: Any) -> int:
+        """Open an incident, and return its number."""
+        now_ns = time.time_ns()
+        whole = {**EXAMPLE, **finding}
+        with self._engine.begin() as connection:
+            made = connection.execute(
+                insert(Job).values(name=job, first_seen_wall_ns=now_ns).returning(Job.id)
+            )
+            attempt = {
+                "job_id": made.scalar_one(),
+                "ordinal": 1,
+                "run_id": "run-1",
+                "launch_attempt": 0,
+                "world_size": world_size,
+                "first_seen_wall_ns": now_ns - 3 * HOUR_NS,
+                "last_seen_wall_ns": now_ns - 2 * HOUR_NS,
+            }
+            made = connection.execute(insert(JobAttempt).values(**attempt).returning(JobAttempt.id))
+            values = {
+                "attempt_id": made.scalar_one(),
+                "kind": whole["kind"],
+                "ranks": "5",
+                "cause": whole["cause"],
+                "opened_wall_ns": now_ns,
+                "updated_wall_ns": now_ns,
+                "finding": json.dumps(whole),
+            }
+            made = connection.execute(insert(Incident).values(**values).returning(Incident.id))
+            return int(made.scalar_one())
+
+    def change(self, number: int, **finding: Any) -> None:
+        """Let the analysis say something else of it."""
+        with self._engine.begin() as connection:
+            query = select(Incident.finding).where(Incident.id == number)
+            whole = {**json.loads(connection.execute(query).scalar_one()), **finding}
+            self._update(
+                connection, number, {"finding": json.dumps(whole), "cause": whole["cause"]}
+            )
+
+    def close(self, number: int, reason: str = "recovered") -> None:
+        """Let it be over."""
+        with self._engine.begin() as connection:
+            values = {"closed_wall_ns": time.time_ns(), "closed_reason": reason}
+            self._update(connection, number, values)
+
+    def _update(self, connection: Connection, number: int, values: dict[str, Any]) -> None:
+        told = {**values, "updated_wall_ns": time.time_ns()}
+        connection.execute(update(Incident).where(Incident.id == number).values(**told))
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Return what the database says."""
+        with self._engine.connect() as connection:
+            return [dict(row) for row in connection.execute(text(query)).mappings()]
+
+    def end(self) -> None:
+        self._engine.dispose()

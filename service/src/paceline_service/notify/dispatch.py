@@ -123,6 +123,8 @@ class Dispatcher:
         values = self._after(row, message, result)
         async with self._database.write() as connection:
             await outbox.change(connection, row, values)
+        if "state" in values:
+            self._stats.waiting[self._channel.name] -= 1
 
     def _after(self, row: Row, message: Message, result: Result) -> dict[str, Any]:
         """Return what is stored of an attempt."""

@@ -27,7 +27,6 @@ from paceline_service.notify.watch import Fence, Owns, Watch
 from paceline_service.notify_settings import PROPOSE, NotifySettings
 from paceline_service.store.database import Database
 
-LOOK_S = 2.0
 MAX_THREADS = 8
 _log = structlog.get_logger("paceline.notify")
 
@@ -62,6 +61,7 @@ class Notifier:
         self.links = Links(page=page_url, dashboards=settings.notify_dashboard_url)
         self._database = database
         self._alone = fence is None
+        self._look_s = settings.notify_look_s
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="paceline-notify")
         rules = Rules(
             min_severity="info",
@@ -149,7 +149,7 @@ class Notifier:
             except Exception as error:
                 self.stats.failures += 1
                 _log.error("looking for news failed", exc_info=error)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self._look_s)
 
 
 def find_channel(channels: list[Channel], name: str) -> Channel:
