@@ -127,6 +127,31 @@ def test_pointer_tells_what_a_rank_does_at_that_moment(serve: Serve, open_page: 
     assert "until rank 2 arrives at all_reduce 201 of dp0, 25 MiB" in tip
 
 
+def test_fingers_pan_and_zoom(serve: Serve, open_page: OpenPage) -> None:
+    url = f"{serve(slow_job()).url}/#/jobs/demo?from=100&to=110"
+    page = open_page(url, has_touch=True)
+    ordered(page)
+    page.locator(CANVAS).scroll_into_view_if_needed()
+    box = page.locator(CANVAS).bounding_box()
+    y = box["y"] + 80
+    device = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *xs: float) -> None:
+        points = [{"x": x, "y": y, "id": i} for i, x in enumerate(xs)]
+        device.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    touch("touchStart", 500)
+    touch("touchMove", 560)
+    touch("touchMove", 680)
+    touch("touchEnd")
+    until(page, "!document.querySelector('.timeline .range').textContent.includes('100')")
+    touch("touchStart", 480, 620)
+    touch("touchMove", 400, 700)
+    touch("touchMove", 200, 900)
+    touch("touchEnd")
+    until(page, f"{DATA}.ordered > 0 && {DATA}.ordered <= 16")
+
+
 def test_thousands_of_steps_are_shown_without_asking_for_their_order(
     serve: Serve, open_page: OpenPage
 ) -> None:
@@ -159,7 +184,7 @@ def test_order_that_is_not_kept_is_said_and_shares_are_drawn(
 def test_thousand_ranks_are_lanes_by_node_and_the_slow_one_is_open(
     serve: Serve, open_page: OpenPage
 ) -> None:
-    server = serve(big_job(steps=1200, slow_from=500))
+    server = serve(big_job(steps=600, slow_from=250))
     page = open_page(f"{server.url}/#/jobs/big")
     until_text(page, "#timeline-words", "One of node-042 comes last")
     until(page, f"{DATA}.lanes === '136'")  # 128 nodes, and the 8 ranks of the slow one
@@ -173,8 +198,8 @@ def test_thousand_ranks_are_lanes_by_node_and_the_slow_one_is_open(
     assert max(_steps(path) for path in timelines_asked(server)) < 20, "pages stay small"
     page.locator(".timeline").get_by_role("button", name="All steps").click()
     until_text(page, "#timeline-words", "One of node-042 comes last in")
-    until_text(page, "#timeline-words", "of 1,200 steps")
-    until_text(page, "#heat-words", f"Steps 0{DASH}1,199, 1,024 ranks")
+    until_text(page, "#timeline-words", "of 600 steps")
+    until_text(page, "#heat-words", f"Steps 0{DASH}599, 1,024 ranks")
     frame_ms = page.evaluate(
         """async () => {
           const canvas = document.querySelector(".timeline canvas");

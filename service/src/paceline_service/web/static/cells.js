@@ -73,42 +73,49 @@ function originOf(ranks) {
 const byStart = (a, b) => a.start - b.start;
 
 function cellOf(draft, origin) {
-  const { holes, hidden } = draft;
-  const pieces = [];
-  holes.sort(byStart);
-  hidden.sort(byStart);
-  let next = 0;
-  for (const base of bases(draft)) {
-    let at = base.start;
-    while (next < holes.length && holes[next].end <= at) next += 1;
-    for (let i = next; i < holes.length && holes[i].start < base.end; i += 1) {
-      if (holes[i].start - at > SLIVER_NS) pieces.push({ ...base, start: at, end: holes[i].start });
-      at = Math.max(at, holes[i].end);
-    }
-    if (base.end - at > SLIVER_NS) pieces.push({ ...base, start: at });
-  }
-  let reached = -Infinity;
-  for (const hole of holes) {
-    const start = Math.max(hole.start, reached);
-    if (hole.end > start) pieces.push({ ...hole, start });
-    reached = Math.max(reached, hole.end);
-  }
-  pieces.sort(byStart);
+  draft.holes.sort(byStart);
+  draft.hidden.sort(byStart);
+  const holes = apart(draft.holes);
+  const pieces = [...bases(draft).flatMap((base) => without(base, holes)), ...holes].sort(byStart);
   const times = new Float32Array(pieces.length * 2);
   pieces.forEach((piece, i) => { times[2 * i] = piece.start - origin; times[2 * i + 1] = piece.end - origin; });
   return {
     times, kinds: Uint8Array.from(pieces, (piece) => piece.kind), about: pieces.map((piece) => piece.about ?? null),
-    hidden: behindWork(hidden, holes).map((one) => ({ ...one, start: one.start - origin, end: one.end - origin })),
+    // What is left of a collective when the rank does not stand still for anything runs behind its work.
+    hidden: draft.hidden.flatMap((one) => without(one, holes)).map((one) => ({ ...one, start: one.start - origin, end: one.end - origin })),
     lasts: draft.lasts.map((one) => ({ ...one, at: one.at - origin })).sort((a, b) => a.at - b.at),
   };
 }
 
-/** The part of each collective in which the rank went on working. */
-function behindWork(collectives, holes) {
-  const stood = new Map();
-  for (const hole of holes) stood.set(hole.about.key, Math.min(hole.start, stood.get(hole.about.key) ?? Infinity));
-  return collectives.map((one) => ({ ...one, end: Math.min(one.end, stood.get(one.about.key) ?? Infinity) }))
-    .filter((one) => one.end > one.start);
+/** Sorted pieces cut so that none begins before the one before has ended. */
+function apart(sorted) {
+  const out = [];
+  let reached = -Infinity;
+  for (const piece of sorted) {
+    const start = Math.max(piece.start, reached);
+    if (piece.end > start) out.push({ ...piece, start });
+    reached = Math.max(reached, piece.end);
+  }
+  return out;
+}
+
+/** What `holes` (one after the other) leave of `base`. */
+function without(base, holes) {
+  const out = [];
+  let at = base.start;
+  let first = 0;
+  for (let end = holes.length; first < end; ) {
+    const middle = (first + end) >> 1;
+    if (holes[middle].end <= at) first = middle + 1;
+    else end = middle;
+  }
+  for (let i = first; i < holes.length && holes[i].start < base.end; i += 1) {
+    const hole = holes[i];
+    if (hole.start - at > SLIVER_NS) out.push({ ...base, start: at, end: hole.start });
+    at = Math.max(at, hole.end);
+  }
+  if (base.end - at > SLIVER_NS) out.push({ ...base, start: at });
+  return out;
 }
 
 /** Phases, and the host's time between them, as far as the step goes. */
