@@ -22,7 +22,7 @@ TOOLS = ("unshare", "nsenter", "setpriv", "mount", "ip")
 HIDDEN = ("etc", "opt", "run", "tmp", "var", "proc", "source", "prometheus", "alertmanager", "root")
 """Entries of the root directory that the sandbox has instead of the machine's."""
 _OF_ETC = ("alternatives", "fonts", "ld.so.cache", "localtime", "nsswitch.conf", "protocols",
-           "services", "ssl", "mime.types", "pip.conf", "login.defs")  # fmt: skip
+           "services", "ssl", "mime.types", "pip.conf", "login.defs", "chromium.d", "chromium")  # fmt: skip
 USERS = {"root": 0, "postgres": 999, "paceline": 10001, "nobody": 65534, "grafana": 472}
 
 
@@ -143,6 +143,10 @@ class Sandbox:
             [*self._enter(), *_unprivileged(user), *command], env=dict(env),
             capture_output=True, text=True, timeout=timeout_s,
         )  # fmt: skip
+
+    def outside(self, path: str) -> Path:
+        """Return where a path of it is found from this machine."""
+        return Path(f"/proc/{self._pid}/root{self.root}{path}")
 
     def build(
         self, script: str, env: Mapping[str, str], place: str, timeout_s: float

@@ -54,15 +54,22 @@ def secret_variables() -> dict[str, str]:
 class Stack:
     """Services that run in a sandbox; ``close`` ends them."""
 
-    def __init__(self, directory: Path, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        variables: Mapping[str, str] | None = None,
+        collector: Mapping[str, str] | None = None,
+    ) -> None:
         """Make the sandbox with every path that the services have in their containers.
 
         Args:
             directory: an empty one, for logs.
             variables: beside those that secrets.sh makes.
+            collector: what would stand in .env.collector.
         """
         self.variables = {**secret_variables(), **(variables or {})}
         self.services = read_compose(ROOT, self.variables)
+        self.services["collector"].environment.update(collector or {})
         self.logs = directory
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.box = Sandbox(directory / "box", list(self.services), interpreter_directories(ROOT))
