@@ -46,13 +46,13 @@ li{overflow-wrap:anywhere}
 a{color:var(--backward)}
 .quiet{color:var(--ink-3);fill:var(--ink-3)}
 .label{display:inline-block;padding:1px 10px;border-radius:10px;font-weight:600;font-size:13px}
-.tone-bad{border-left:5px solid var(--bad)}
+.card.tone-bad{border-left:5px solid var(--bad)}
 .tone-bad .label{background:var(--bad-soft);color:var(--bad)}
-.tone-good{border-left:5px solid var(--good)}
+.card.tone-good{border-left:5px solid var(--good)}
 .tone-good .label{background:var(--good-soft);color:var(--good)}
-.tone-note{border-left:5px solid var(--note)}
+.card.tone-note{border-left:5px solid var(--note)}
 .tone-note .label{background:var(--note-soft);color:var(--note)}
-.tone-none{border-left:5px solid var(--none)}
+.card.tone-none{border-left:5px solid var(--none)}
 .tone-none .label{background:var(--none-soft);color:var(--none)}
 pre{margin:6px 0 4px;padding:10px 12px;background:var(--line-2);border-radius:6px;overflow-x:auto;
 white-space:pre-wrap;overflow-wrap:anywhere;
@@ -95,7 +95,8 @@ body{font-size:11px;background:#fff}main{max-width:none;padding:0}
 section,header.card{break-inside:avoid;padding:10px 12px;margin-bottom:8px}
 section.long{break-inside:auto}tr,svg{break-inside:avoid}thead{display:table-header-group}
 svg.chart{min-width:0}h1{font-size:17px}dd{font-size:14px}.scroll{overflow:visible}
-dl{grid-template-columns:repeat(4,1fr)}
+dl{grid-template-columns:repeat(6,1fr)}table,.legend,.quiet,dt,dd small,footer{font-size:10px}
+pre{font-size:10px}
 }
 """
 _KINDS = (
