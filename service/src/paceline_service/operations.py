@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
+from paceline_service.answers import accepts_gzip
 from paceline_service.collector import Collector
 from paceline_service.errors import PermissionDeniedError
 from paceline_service.export import exposition
@@ -68,7 +71,12 @@ def operations_router(
                 "jobs: use a token without a job prefix"
             )
         form = exposition.content_type(request.headers.get("accept", ""))
-        return Response(await scraper.text(form), media_type=form)
+        text = await scraper.text(form)
+        headers = {"Vary": "Accept, Accept-Encoding"}
+        if accepts_gzip(request.headers.get("accept-encoding", "")):
+            text = await asyncio.to_thread(gzip.compress, text, 1)
+            headers["Content-Encoding"] = "gzip"
+        return Response(text, headers=headers, media_type=form)
 
     @router.get("/openapi.json", include_in_schema=False)
     async def document() -> Response:

@@ -52,7 +52,9 @@ class Scraper:
             # Where the database does not answer, what was read last is told again.
             with suppress(SQLAlchemyError, OSError, asyncio.TimeoutError, TimeoutError):
                 await asyncio.wait_for(self._read(), DATABASE_TIMEOUT_S)
-            return await asyncio.to_thread(prometheus.render, self._sample, form)
+            # Taken here, because what they count changes on the event loop.
+            own = self._values(), self._labelled()
+            return await asyncio.to_thread(prometheus.render, lambda: self._sample(*own), form)
 
     async def _read(self) -> None:
         """Read from the database what is kept there."""
@@ -71,7 +73,9 @@ class Scraper:
         # The larger one: rows are deleted with their jobs.
         self._stored_drops = total | (self._stored_drops or Counter())
 
-    def _sample(self) -> Sample:
+    def _sample(
+        self, values: dict[Metric, float], labelled: dict[Metric, Mapping[Labels, float]]
+    ) -> Sample:
         collector = self._collector
         snapshots = collector.board.all()
         for snapshot in snapshots:
@@ -84,8 +88,8 @@ class Scraper:
         silenced_rows(rows, shown, collector.silences)
         return Sample(
             jobs=rows,
-            values=self._values(),
-            labelled=self._labelled(),
+            values=values,
+            labelled={**labelled, metrics.DROPPED: bounded_reasons(self._all_drops())},
             histograms={
                 metrics.INGEST_COMMIT_DURATION_SECONDS: collector.commits.stats.durations.sample(),
                 metrics.VERDICT_LAG_SECONDS: collector.engine.stats.verdict_lag.sample(),
@@ -141,7 +145,6 @@ class Scraper:
             metrics.INGEST_REJECTED: {(name,): n for name, n in stats.rejects.items()},
             metrics.ACCESS_REFUSED: {(name,): n for name, n in collector.guard.refused.items()},
             metrics.INGEST_REFUSED: {(name,): n for name, n in stats.refused.items()},
-            metrics.DROPPED: bounded_reasons(self._all_drops()),
             metrics.NODE_OFFENCES: self._offences,
             metrics.RELIEF_STRIDE: {
                 (job,): stride for job, stride in collector.control.relieved().items()

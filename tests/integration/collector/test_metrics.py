@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import subprocess
 import urllib.request
@@ -33,6 +34,8 @@ from tests.simulator.samples import HEALTHY
 
 MB = 1 << 20
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+LAST_STEPS = {"hot": 158, "linked": 108}
+"""Of a job that runs on, the last step waits for the next one."""
 Told = dict[str, dict[tuple[str, ...], float]]
 ELSEWHERE = {
     metrics.RELIEF_STRIDE: "a collector that cannot keep up: test_pressure.py",
@@ -136,7 +139,11 @@ def told(collector: CollectorProcess, slow_backward: Simulated) -> Told:
     def running() -> str:
         client.post_frames(b"".join(sender.frame([]) for sender in ranks))  # they are alive
         text = text_of(collector)
-        return text if both_in(text, metrics.RANK_SM_CLOCK_HERTZ.name) else ""
+        whole = all(
+            f'{metrics.JOB_LAST_STEP.name}{{job="{job}"}} {step}.0\n' in text
+            for job, step in LAST_STEPS.items()
+        )
+        return text if whole and both_in(text, metrics.RANK_SM_CLOCK_HERTZ.name) else ""
 
     return read(wait_until(running, 30))
 
@@ -181,6 +188,19 @@ def test_prometheus_finds_nothing_wrong_with_the_text(collector: CollectorProces
     text = b"".join(collector.client().stream("/metrics"))
     done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_scrape_is_compressed_for_who_takes_that(collector: CollectorProcess) -> None:
+    request = urllib.request.Request(f"{collector.url}/metrics", headers={
+        "Accept-Encoding": "gzip",
+        "Authorization": f"Bearer {TOKEN}",
+    })  # fmt: skip
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        packed = answer.read()
+    text = gzip.decompress(packed)
+    assert b"\npaceline_job_world_size{" in text
+    assert len(packed) < len(text) / 4
 
 
 def test_the_slow_link_shows_in_the_transfers_and_is_silenced(told: Told) -> None:
