@@ -184,7 +184,7 @@ def test_order_that_is_not_kept_is_said_and_shares_are_drawn(
 def test_thousand_ranks_are_lanes_by_node_and_the_slow_one_is_open(
     serve: Serve, open_page: OpenPage
 ) -> None:
-    server = serve(big_job(steps=600, slow_from=250))
+    server = serve(big_job(steps=240, slow_from=100))
     page = open_page(f"{server.url}/#/jobs/big")
     until_text(page, "#timeline-words", "One of node-042 comes last")
     until(page, f"{DATA}.lanes === '136'")  # 128 nodes, and the 8 ranks of the slow one
@@ -198,8 +198,8 @@ def test_thousand_ranks_are_lanes_by_node_and_the_slow_one_is_open(
     assert max(_steps(path) for path in timelines_asked(server)) < 20, "pages stay small"
     page.locator(".timeline").get_by_role("button", name="All steps").click()
     until_text(page, "#timeline-words", "One of node-042 comes last in")
-    until_text(page, "#timeline-words", "of 600 steps")
-    until_text(page, "#heat-words", f"Steps 0{DASH}599, 1,024 ranks")
+    until_text(page, "#timeline-words", "of 240 steps")
+    until_text(page, "#heat-words", f"Steps 0{DASH}239, 1,024 ranks")
     frame_ms = page.evaluate(
         """async () => {
           const canvas = document.querySelector(".timeline canvas");
