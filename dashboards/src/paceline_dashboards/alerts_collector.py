@@ -98,8 +98,7 @@ def _overloaded() -> Alert:
 
 def _drops() -> Alert:
     counted = f'{metrics.DROPPED.name}{{stage!="store"}}'
-    # Counters of jobs go when a job leaves memory, and rate() would take that for a fresh start.
-    lost = f"sum by (stage, reason) (delta({counted}[15m])) > 0"
+    lost = f"sum by (stage, reason) (increase({counted}[15m])) > 0"
     stages = {
         "agent": "at the rank: a ring was overwritten or a spool was full",
         "ingest": "at the collector's door: frames were damaged, too large or not allowed",
@@ -194,13 +193,26 @@ def _persist_failing() -> Alert:
 
 def _notifications_failing() -> Alert:
     waiting = _by_instance(metrics.NOTIFICATIONS_WAITING.name, "max")
+    earlier = _by_instance(f"{metrics.NOTIFICATIONS_WAITING.name} offset 15m", "max")
+    all_the_while = f"min_over_time(({waiting})[15m:1m]) > 0 and on (instance) {earlier}"
+    ended = f'{metrics.NOTIFICATIONS.name}{{outcome=~"refused|given_up"}}'
+    # The series begins with the first one that is lost, so increase() would not see that one.
+    now, before = _by_instance(ended), _by_instance(f"{ended} offset 15m")
+    lost = f"{now} - ({before} or {earlier} * 0) > 0"
     return Alert(
         name="PacelineNotificationsFailing",
         meaning="Messages that the collector itself sends about incidents do not arrive.",
-        rungs=(Rung(severity="ticket", expr=f"{waiting} > 0", hold="15m"),),
+        rungs=(
+            Rung(
+                severity="ticket",
+                expr=f"{all_the_while}\nor {lost}",
+                hold="1m",
+            ),
+        ),
         summary=f"Messages of collector {_WHERE} do not arrive",
         description='{{ $value | printf "%.0f" }} messages about incidents have been waiting for a '
-        f"quarter of an hour on collector {_WHERE}. Reason: the receiver is away or refuses them. "
+        f"quarter of an hour on collector {_WHERE}, or were refused or given up. Reason: the "
+        "receiver is away or does not take them. "
         "Cost: whoever relies on them hears of nothing; alerts of Prometheus go on.",
         command="journalctl -u paceline | grep -i notif  # Kubernetes: kubectl logs; then "
         "docs/messages.md",

@@ -74,7 +74,7 @@ def straggler_node(options: Options) -> Alert:
         summary=f"{cause}{{{{ $labels.node }}}} slows job {{{{ $labels.job }}}}: "
         f"{words.reason('$cause')}",
         description=f"{cause}Ranks {ranks} on {{{{ $labels.node }}}} are slower than their "
-        f"peers on other nodes, and all of job {{{{ $labels.job }}}} waits for them. Reason: "
+        f"peers, and all of job {{{{ $labels.job }}}} waits for them. Reason: "
         f"{words.reason('$cause')} ({{{{ $cause }}}}). "
         f"{words.cost(waste, '$labels.job $labels.node')}{words.gain_of_node()}",
         command=f"{cause}{words.command('$cause')}",

@@ -31,6 +31,11 @@ _DRAIN = (
     'reason=paceline-{{ reReplaceAll "_" "-" CAUSE }}  # Kubernetes: kubectl cordon '
     "{{ $labels.node }}"
 )
+_LOOK = (
+    "nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE,POWER; top -b -n 1 | head -20  # on "
+    "{{ $labels.node }}, the only node of the job"
+)
+_SEVERAL_NODES = f"count(count by (node) ({metrics.NODE_SELF_SECONDS.name}{{job=%q}})) > 1"
 _BY_CAUSE = {
     "input": "iostat -x 1 3; top -b -n 1 | head -20  # on {{ $labels.node }}: then more data "
     "loader workers, or local copies of the data",
@@ -46,9 +51,12 @@ def reason(cause: str = "$labels.cause") -> str:
 
 
 def command(cause: str = "$labels.cause") -> str:
-    """Return the next command for a node and a cause."""
-    chosen = choice(cause, _BY_CAUSE, _DRAIN.replace("CAUSE", cause))
-    return safely(chosen)
+    """Return the next command for a node and a cause.
+
+    The only node of a job is not drained from under it: there one looks closer.
+    """
+    drain = asked(_SEVERAL_NODES, "$labels.job", _DRAIN.replace("CAUSE", cause), _LOOK)
+    return safely(choice(cause, _BY_CAUSE, drain))
 
 
 def safely(text: str, otherwise: str = REPORT) -> str:
@@ -66,15 +74,17 @@ def choice(value: str, texts: Mapping[str, str], otherwise: str) -> str:
     return "".join(parts) + f"{{{{ else }}}}{otherwise}{{{{ end }}}}"
 
 
-def asked(query: str, labels: str, shown: str) -> str:
-    """Return ``shown`` with the answer of a query as ``.``; nothing where there is none.
+def asked(query: str, labels: str, shown: str, otherwise: str = "") -> str:
+    """Return ``shown`` with the answer of a query as ``.``, or ``otherwise`` without one.
 
     Args:
         query: with ``%q`` for each label.
         labels: what stands for them, for example ``$labels.job``.
         shown: a template.
+        otherwise: another.
     """
-    return f"{{{{ with printf `{query}` {labels} | query }}}}{shown}{{{{ end }}}}"
+    other = f"{{{{ else }}}}{otherwise}" if otherwise else ""
+    return f"{{{{ with printf `{query}` {labels} | query }}}}{shown}{other}{{{{ end }}}}"
 
 
 def listed(query: str, labels: str, label: str, shown: str = "") -> str:
@@ -93,7 +103,7 @@ def cost(query: str = "", labels: str = "", *, doing: str = "stand idle for it")
         doing: what the GPUs do.
     """
     total = asked(
-        f"sum({query}) / 3600",
+        f"sum({query}) / 3600 >= 0.05",
         labels,
         '; {{ . | first | value | printf "%.1f" }} GPU-hours since the job began',
     )
@@ -106,18 +116,19 @@ def cost(query: str = "", labels: str = "", *, doing: str = "stand idle for it")
 
 
 def gain(query: str, labels: str, without: str) -> str:
-    """Return a sentence about what a job gets back."""
-    shown = "{{ . | first | value | humanizePercentage }}"
-    return asked(query, labels, f" Without {without} the job would take {shown} less time.")
+    """Return a sentence about what a job gets back; nothing below half a percent."""
+    shown = '{{ . | first | value | printf "%.0f" }}'
+    share = f"round(100 * max({query})) > 0"
+    return asked(share, labels, f" Without {without} the job would take {shown} % less time.")
 
 
 def gain_of_node() -> str:
     """Return the sentence about draining a node."""
-    query = f"max({metrics.NODE_RECOVERABLE_RATIO.name}{{job=%q,node=%q}}) > 0"
+    query = f"{metrics.NODE_RECOVERABLE_RATIO.name}{{job=%q,node=%q}}"
     return gain(query, "$labels.job $labels.node", "this node")
 
 
 def gain_of_job() -> str:
     """Return the sentence about all that the findings of a job name."""
-    query = f"max({metrics.JOB_RECOVERABLE_RATIO.name}{{job=%q}}) > 0"
+    query = f"{metrics.JOB_RECOVERABLE_RATIO.name}{{job=%q}}"
     return gain(query, "$labels.job", "what its findings name")

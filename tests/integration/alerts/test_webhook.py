@@ -90,7 +90,7 @@ def test_an_injected_straggler_reaches_the_webhook_and_a_silence_ends_it(
     assert texts["summary"].startswith(f"Rank {SLOW} on node-b slows job slow: ")
     assert "its computation takes longer than that of its peers" in texts["description"]
     assert " GPU-hours are lost every hour" in texts["description"]
-    assert "GPU-hours since the job began" in texts["description"]
+    assert " % less time" in texts["description"]
     assert "scontrol update nodename=node-b state=drain" in texts["command"]
     assert "kubectl cordon node-b" in texts["description"]
     assert texts["runbook_url"] == "docs/runbooks/PacelineStragglerRank.md"

@@ -149,7 +149,7 @@ def test_worse_severities_ask_for_less_patience_or_more_waste() -> None:
 def test_yaml_is_read_back_as_it_was_meant() -> None:
     value = {
         "plain": "a: b # c",
-        "quotes": "it's \"so\" {{ $x }} \\ ",
+        "quotes": 'it\'s "so" {{ $x }} \\ ',
         "lines": 'x{a="b"}\n  and y > 0\n\nz',
         "list": ["one", {"two": {"three": "3"}, "four": "'"}],
     }
