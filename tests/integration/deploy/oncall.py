@@ -21,12 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.integration.deploy.oncall_dashboard import draw, keep
 from tests.integration.deploy.oncall_drawing import message_page, terminal
 from tests.integration.deploy.stack import ROOT, Stack
 
 JOB = "nightly-lm"
 SLOW_NODE, SPARE_NODE = "gpu-node-7", "gpu-node-9"
 NODES = ("gpu-node-3", SLOW_NODE)
+FAULT = {"DEMO_FAULT_STEP": "200", "DEMO_FAULT_MS": "60"}
 PICTURES = "/tmp/pictures"
 RECEIVER = "http://127.0.0.1:9099"
 WEBHOOK_SECRET = "not-a-secret-of-anybody"
@@ -80,7 +82,7 @@ class Night:
                 "--master-addr", "127.0.0.1", "--master-port", str(port),
                 "-m", "paceline_service.demo.train", "--steps", "100000",
             ]  # fmt: skip
-            own = {**env, "NODE_NAME": node, "FAULT": fault, "DEMO_FAULT_STEP": "400"}
+            own = {**env, "NODE_NAME": node, "FAULT": fault, **FAULT}
             log = self.directory / f"train-{node}.log"
             self.job.append(self.stack.box.start(command, own, user, log))
 
@@ -126,6 +128,10 @@ class Night:
         found = [json.loads(line) for line in lines if line.startswith("{")]
         return [one["body"] for one in found if one["path"] == path]
 
+    def database(self) -> str:
+        """Return the URL of the database, by its socket in the sandbox."""
+        return f"postgresql://postgres@/paceline?host={self.stack.box.outside('/run/postgresql')}"
+
     def run(self, *command: str, picture: str, show: str = "") -> str:
         """Run a command as the one on call would, and draw what the terminal shows."""
         env = {
@@ -169,6 +175,7 @@ def walk(night: Night) -> None:
         {"name": "oncall-page", "url": page, "width": 1280, "height": 1100},
         {"name": "oncall-incidents", "url": "http://127.0.0.1:8750/#/incidents", "height": 600},
     )
+    keep(night.directory, JOB, night.metrics, night.database())
     night.run("paceline", "report", JOB, picture="oncall-report")
     incident = json.loads(night.ask(f"/v1/jobs/{JOB}/incidents"))["incidents"][0]
     drain = str(ROOT / "deploy/slurm/drain.sh")
@@ -197,6 +204,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the pictures of docs/oncall.md.")
     parser.add_argument("pictures", type=Path, help="directory to write into")
     parser.add_argument("--keep", type=Path, help="keep logs, messages and metrics there")
+    parser.add_argument(
+        "--site", type=Path, default=ROOT / "build/pixels/web/dist",
+        help="what `make dashboards-pixels` built; without it the dashboard is not drawn",
+    )  # fmt: skip
     options = parser.parse_args()
     directory = options.keep or Path(tempfile.mkdtemp(prefix="oncall-"))
     directory.mkdir(parents=True, exist_ok=True)
@@ -206,6 +217,10 @@ def main() -> None:
         walk(night)
     finally:
         night.stack.close()
+    if (options.site / "index.html").exists():
+        draw(directory, options.site, options.pictures / "oncall-dashboard.png")
+    else:
+        print(f"no dashboard: {options.site} is missing; make dashboards-pixels", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ TOOLS = ("unshare", "nsenter", "setpriv", "mount", "ip")
 HIDDEN = ("etc", "opt", "run", "tmp", "var", "proc", "source", "prometheus", "alertmanager", "root")
 """Entries of the root directory that the sandbox has instead of the machine's."""
 _OF_ETC = ("alternatives", "fonts", "ld.so.cache", "localtime", "nsswitch.conf", "protocols",
-           "services", "ssl", "mime.types", "pip.conf", "login.defs", "chromium.d", "chromium")  # fmt: skip
+           "services", "ssl", "mime.types", "pip.conf", "login.defs", "chromium.d",
+           "chromium")  # fmt: skip
 USERS = {"root": 0, "postgres": 999, "paceline": 10001, "nobody": 65534, "grafana": 472}
 
 
