@@ -272,7 +272,7 @@ def agents_silent(options: Options) -> Alert:
     # A job of which nothing is heard may be over: an hour later nobody is told any more.
     all_of_it = (
         f'max by (job) ({ranks}{{state="silent"}})\n'
-        f'and on (job) max by (job) ({ranks}{{state="running"}} offset 1h)'
+        f'and on (job) max by (job) (max_over_time({ranks}{{state="running"}}[1h]))'
     )
     return Alert(
         name="PacelineAgentsSilent",
