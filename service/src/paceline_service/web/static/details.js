@@ -36,7 +36,7 @@ export class Details {
 
   /** `onChange()` is called when cells came or the state changed. */
   constructor(model, onChange) {
-    Object.assign(this, { model, onChange, state: "idle" });
+    Object.assign(this, { model, onChange, state: "idle", version: 0 });
   }
 
   /** Slices that one rank has in one step, as far as seen. */
@@ -66,6 +66,7 @@ export class Details {
     this.#answered.clear();
     this.#gone.clear();
     this.#pieces = 0;
+    this.version += 1;
   }
 
   #tell(state) {
@@ -134,6 +135,7 @@ export class Details {
     const seen = (end - query.from + 1) * query.ranks.length;
     this.#perCell = Math.max(4, slices / Math.max(1, seen));
     this.#forget();
+    this.version += 1;
     this.onChange();
   }
 

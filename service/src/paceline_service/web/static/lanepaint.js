@@ -1,7 +1,7 @@
 // What is drawn of a lane whatever its chart: background, cursor, label, bar of its idle share.
 
 import { percent } from "./format.js";
-import { textIn } from "./paint.js";
+import { textIn, textTailIn } from "./paint.js";
 
 /** Draw all visible lanes of frame `f`; `inside(lane, y, height)` paints within the plot. */
 export function drawLanes(context, f, inside) {
@@ -79,7 +79,10 @@ function drawLabel(context, f, lane, y) {
   context.font = lane.role === "slow" ? f.fontBold : f.font;
   const room = f.plotX - x - 8;
   const role = lane.role;
-  textIn(context, two || !role ? lane.label : `${lane.label} · ${role}`, x, two ? middle - 6 : middle, room);
+  const name = f.narrow ? lane.label.replace(/^rank /, "") : lane.label;
+  const whole = two || !role ? name : `${name} · ${role}`;
+  const fits = context.measureText(whole).width <= room;
+  textTailIn(context, fits ? whole : name, x, two ? middle - 6 : middle, room);
   context.font = f.fontSmall;
   if (!two) return;
   context.fillStyle = lane.role === "slow" ? c.bad : c["ink-3"];

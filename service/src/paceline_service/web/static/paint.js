@@ -59,6 +59,13 @@ export function textIn(context, text, x, y, most) {
   context.fillText(shown, x, y);
 }
 
+/** The same with its end kept: names of nodes and ranks differ there. */
+export function textTailIn(context, text, x, y, most) {
+  let shown = text;
+  while (shown.length > 2 && context.measureText(shown).width > most) shown = `…${shown.slice(2)}`;
+  context.fillText(shown, x, y);
+}
+
 /** A filled triangle that points down at (x, y). */
 export function pointer(context, x, y, size) {
   context.beginPath();

@@ -21,6 +21,8 @@ const SLICES = 150_000; // drawn in their order at most; the lanes below show sh
 
 export class Timeline extends LaneChart {
   #barriers = [];
+  #barrierKey = "";
+  #barrierLanes = null;
   #chosen = "";
 
   constructor(parts) {
@@ -84,13 +86,24 @@ export class Timeline extends LaneChart {
       drawSpans(context, f, lane, y, height);
       drawLast(context, f, lane, y);
     });
-    this.#barriers = findBarriers(f);
+    this.#findBarriers(f);
     drawBarrierLines(context, f, this.#barriers, this.#chosen || this.#underPointer(f));
     drawCuts(context, f);
     drawAxis(context, f);
     if (this.hover) drawCrosshair(context, f, this.hover);
     details.want(f.ordered.size && model.store.last >= f.axis.first ? { from: f.axis.first, to: f.axis.end, ranks: [...f.ordered], follow: this.viewport.follow } : null);
     this.loader.want("timeline", f.view.from, f.view.to);
+  }
+
+  /** Barriers depend on what is in sight, not on where the pointer is. */
+  #findBarriers(f) {
+    const key = [f.k, f.axis.first, f.axis.end, f.firstLane, f.endLane, f.ordered.size, this.details.version].join("|");
+    if (key === this.#barrierKey && f.lanes === this.#barrierLanes) return;
+    this.#barrierKey = key;
+    this.#barrierLanes = f.lanes;
+    this.#barriers = findBarriers(f);
+    this.canvas.dataset.barriers = this.#barriers.length;
+    this.canvas.dataset.ordered = this.#orderedCells(f);
   }
 
   /** Ranks whose order within steps is drawn: lanes of one rank first, then nodes as far as that goes. */
@@ -125,8 +138,6 @@ export class Timeline extends LaneChart {
       : gone ? "the order within these steps is not kept any more" : { loading: "loading the order within steps …", failed: "the order within steps cannot be had at present" }[details.state] ?? "";
     setText(this.range, last < first ? "no steps yet" : [last > first ? `steps ${count(first)}–${count(last)}` : `step ${count(first)}`, duration(f.axis.spanNs), state].filter(Boolean).join(" · "));
     setText(this.words, timelineWords(model, f));
-    this.canvas.dataset.ordered = this.#orderedCells(f);
-    this.canvas.dataset.barriers = this.#barriers.length;
     this.canvas.dataset.bin = f.k;
   }
 

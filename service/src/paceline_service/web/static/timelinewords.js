@@ -30,6 +30,7 @@ export function timelineWords(model, f) {
   const often = (n) => (steps === 1 ? "in this step" : `in ${count(n)} of ${count(steps)} steps`);
   const waits = (is) => {
     const seen = Array.from({ length: store.ranks }, (_, r) => r).filter((r) => f.sums.steps[r] > 0);
+    if (!seen.some(is)) return "it has sent nothing of them yet";
     return `it waits ${percent(idleShare(f.sums, seen.filter(is)))} of the time shown, the others ${percent(idleShare(f.sums, seen.filter((r) => !is(r))))}`;
   };
   if (most * 2 > steps) return `Rank ${rank} comes last ${often(most)}; ${waits((r) => r === rank)}.`;
