@@ -8,6 +8,7 @@ from typing import Any
 from paceline_dashboards import alerts_collector, alerts_jobs
 from paceline_dashboards.alerts_model import Alert, Group, Options, Rung
 from paceline_dashboards.alerts_records import RECORDS
+from paceline_dashboards.alerts_words import clean
 from paceline_dashboards.alerts_yaml import to_yaml
 
 _HEADING = """{about}
@@ -70,8 +71,8 @@ def _rules(group: Group, options: Options) -> list[dict[str, Any]]:
 
 def _rule(alert: Alert, rung: Rung, options: Options) -> dict[str, Any]:
     annotations = {
-        "summary": alert.summary,
-        "description": f"{alert.description} Next: {alert.command}",
+        "summary": clean(alert.summary),
+        "description": f"{clean(alert.description)} Next: {alert.command}",
         "command": alert.command,
         "runbook_url": f"{options.runbooks.rstrip('/')}/{alert.name}.md",
     }

@@ -46,8 +46,8 @@ def _down() -> Alert:
         "the process or its machine is down, the network is, or the token of the scrape was "
         "revoked. Cost: no job is watched. Jobs train on, and sidecars keep their frames while "
         "their spools have room.",
-        command="systemctl status paceline  # Kubernetes: kubectl get pods -l "
-        "app.kubernetes.io/name=paceline; then curl -s http://ADDRESS/readyz",
+        command="systemctl status paceline-collector  # Kubernetes: kubectl -n paceline get pods "
+        "-l app.kubernetes.io/name=paceline; then curl -s http://ADDRESS/readyz",
         of_a_job=False,
     )
 
@@ -169,8 +169,8 @@ def _analysis_failed() -> Alert:
         description=f"The analysis of an attempt on collector {_WHERE} ended with an error. "
         "Reason: a defect of Paceline; the log has the trace. Cost: that job has no verdicts any "
         "more; its frames are stored, and other jobs are analysed.",
-        command="journalctl -u paceline | grep 'analysis failed'  # Kubernetes: kubectl logs; a "
-        "restart analyses the stored frames again",
+        command="journalctl -u paceline-collector | grep 'analysis failed'  # Kubernetes: kubectl "
+        "logs; a restart analyses the stored frames again",
         of_a_job=False,
     )
 
@@ -214,8 +214,8 @@ def _notifications_failing() -> Alert:
         f"quarter of an hour on collector {_WHERE}, or were refused or given up. Reason: the "
         "receiver is away or does not take them. "
         "Cost: whoever relies on them hears of nothing; alerts of Prometheus go on.",
-        command="journalctl -u paceline | grep -i notif  # Kubernetes: kubectl logs; then "
-        "docs/messages.md",
+        command="journalctl -u paceline-collector | grep -i notif  # Kubernetes: kubectl logs; "
+        "then docs/messages.md",
         of_a_job=False,
     )
 

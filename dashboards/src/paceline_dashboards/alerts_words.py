@@ -20,10 +20,13 @@ REASONS = {
     "network": "its network is slow",
 }
 _UNKNOWN_REASON = "the reason is not known"
-_HOST_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"
+_HOST_NAME = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+_NO_NODE = "(?i)^(all|none|default)$"
+"""What Slurm would take for another thing than one node: ALL is the whole cluster."""
 
 LISTED = 16
 """So many ranks, nodes or links are named in a text."""
+_ODD = "[^A-Za-z0-9._:-]+"
 NODE = "{{ if $labels.node }}{{ $labels.node }}{{ else }}an unknown node{{ end }}"
 REPORT = "paceline report {{ $labels.job }}"
 _DRAIN = (
@@ -45,6 +48,15 @@ _BY_CAUSE = {
 }
 
 
+def clean(template: str) -> str:
+    """Return a template that shows names of nodes without what could steer a chat or a terminal."""
+    for name in ("$labels.node", "$row.Labels.node"):
+        template = template.replace(
+            f"{{{{ {name} }}}}", f'{{{{ reReplaceAll "{_ODD}" "?" {name} }}}}'
+        )
+    return template
+
+
 def reason(cause: str = "$labels.cause") -> str:
     """Return the words for a cause, which is a label or a variable of the template."""
     return choice(cause, REASONS, _UNKNOWN_REASON)
@@ -61,8 +73,8 @@ def command(cause: str = "$labels.cause") -> str:
 
 def safely(text: str, otherwise: str = REPORT) -> str:
     """Return ``text`` where the node has a name that a command may hold."""
-    test = f'{{{{ if match "{_HOST_NAME}" $labels.node }}}}'
-    return f"{test}{text}{{{{ else }}}}{otherwise}{{{{ end }}}}"
+    one = f'(match "{_HOST_NAME}" $labels.node) (not (match "{_NO_NODE}" $labels.node))'
+    return f"{{{{ if and {one} }}}}{text}{{{{ else }}}}{otherwise}{{{{ end }}}}"
 
 
 def choice(value: str, texts: Mapping[str, str], otherwise: str) -> str:
