@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 _STEERING = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
 ENTER_SCREEN, LEAVE_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -74,6 +75,16 @@ class Terminal:
         while self._read():
             pass
         return self.process.returncode
+
+    def wait_until_stopped(self, timeout_s: float = 60) -> None:
+        """Wait until the command is stopped, as by Ctrl-Z."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        deadline_s = time.monotonic() + timeout_s
+        while stat.read_text().rpartition(") ")[2][0] != "T":
+            assert time.monotonic() < deadline_s, self.text[-3000:]
+            self._read()
+        while self._read():
+            pass
 
     def is_as_before(self) -> bool:
         """Whether keys are shown and lines are lines again, the cursor and the screen back."""

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,15 +97,37 @@ def test_top_shows_a_running_job_follows_it_and_leaves_when_it_ends(
         assert "step 159" in kept
 
 
+@pytest.fixture(scope="module")
+def running(collector: CollectorProcess, slow: Simulated) -> str:
+    """A job that goes on."""
+    list(begin(collector, slow, "goes-on"))
+    return "goes-on"
+
+
 @pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
 def test_top_leaves_the_terminal_as_it_was(
-    collector: CollectorProcess, slow: Simulated, key: bytes
+    collector: CollectorProcess, running: str, key: bytes
 ) -> None:
-    list(begin(collector, slow, "left-running"))
-    with Terminal("top", "left-running", environment=environment(collector)) as terminal:
+    with Terminal("top", running, environment=environment(collector)) as terminal:
         terminal.wait_for("rank 2 slow")
         terminal.press(key)
         assert terminal.ended() == 0
+        assert terminal.is_as_before()
+
+
+def test_top_that_is_stopped_gives_the_terminal_back_and_goes_on(
+    collector: CollectorProcess, running: str
+) -> None:
+    with Terminal("top", running, environment=environment(collector)) as terminal:
+        terminal.wait_for("rank 2 slow")
+        terminal.press(b"\x1a")
+        terminal.wait_until_stopped()
+        assert terminal.is_as_before()
+        so_far = len(terminal.raw)
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.wait_for("rank 2 slow", since=so_far)
+        terminal.process.terminate()
+        assert terminal.ended() == 128 + signal.SIGTERM
         assert terminal.is_as_before()
 
 

@@ -219,3 +219,28 @@ def test_the_slow_rank_is_drawn_without_floor_and_the_others_with_one() -> None:
     groups = re.findall(r"<g><title>(rank \d)[^<]*</title>(.*?)</g>", document)[:4]
     floors = {name: 'class="wait"' in drawn for name, drawn in groups}
     assert floors == {"rank 0": True, "rank 1": True, "rank 2": False, "rank 3": True}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_few_steps_and_unknown_times_are_drawn_as_far_as_they_go(steps: int, known: bool) -> None:
+    held = table(4, steps=40, slow=(2,)).take(slice(0, steps))
+    if not known:
+        for values in (held.self_ns, held.wait_ns, held.comm_ns, held.duration_ns):
+            values[:] = float("nan")
+    lanes = tuple(all_lanes(4, {}, set()))
+    scene = Scene(title="Steps", lanes=lanes, table=held)
+    document = html_report(
+        report(ranks=4), story(4, scenes=(scene,), history=held, waits=held, detail={})
+    )
+    assert "nan" not in " ".join(re.findall(r' d="([^"]*)"', document))
+    Reader(document)
+
+
+def test_a_job_of_one_rank_is_a_page_too() -> None:
+    held = table(1)
+    lanes = tuple(all_lanes(1, {}, set()))
+    scene = Scene(title="Steps", lanes=lanes, table=held)
+    told = report(ranks=1, verdict="insufficient_evidence", findings=[])
+    document = html_report(told, story(4, scenes=(scene,), history=held, waits=held, detail={}))
+    assert "A job of one rank has nobody to wait for" in Reader(document).text

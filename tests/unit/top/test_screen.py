@@ -147,10 +147,24 @@ def test_keys_are_told_apart_also_when_several_come_at_once() -> None:
 
 def test_arrows_change_the_view_and_p_pauses() -> None:
     at, look = moment(64), Look()
-    assert look_after("right", look, at, 30).view == "nodes"
-    assert look_after("left", look, at, 30).view == "all"
-    assert look_after("p", look, at, 30).paused
-    assert look_after("down", look, at, 30).scroll == 1
-    assert look_after("up", look, at, 30).scroll == 0
-    assert look_after("end", look, at, 30).scroll >= 10
-    assert look_after("x", look, at, 30) == look
+    seen = picture(at, look, 100, 30)
+    assert seen.view == "telling"
+    assert look_after("right", look, seen).view == "nodes"
+    assert look_after("left", look, seen).view == "all"
+    assert look_after("p", look, seen).paused
+    every = Look(view="all")
+    seen = picture(at, every, 100, 30)
+    assert look_after("down", every, seen).scroll == 1
+    assert look_after("up", every, seen).scroll == 0
+    assert look_after("page-down", every, seen).scroll == seen.rows
+    far = picture(at, look_after("end", every, seen), 100, 30)
+    assert far.scroll == 64 - far.rows
+    assert look_after("x", every, seen) == every
+
+
+def test_the_view_after_an_arrow_is_another_one_on_a_low_screen_too() -> None:
+    at, look = moment(20), Look()
+    for height in (12, 20, 24, 30, 60):
+        seen = picture(at, look, 100, height)
+        after = picture(at, look_after("right", look, seen), 100, height)
+        assert after.view != seen.view

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,10 +23,10 @@ from paceline_service.commands.run import run_command
 from paceline_service.export.step_table import step_table
 from paceline_service.top.feed import Feed
 from paceline_service.top.job_list import job_list
-from paceline_service.top.keys import Keys, keyboard
+from paceline_service.top.keys import Keys, keyboard, unseen
 from paceline_service.top.lanes import ASCII, UNICODE
 from paceline_service.top.moment import Moment, kept_steps
-from paceline_service.top.screen import VIEWS, Look, choose_lanes, picture
+from paceline_service.top.screen import VIEWS, Look, Picture, picture
 
 FRAME_S = 0.1
 """No more than ten pictures a second: a terminal across an ocean has to follow."""
@@ -102,14 +102,23 @@ def _print(console: Console, lines: Sequence[Text]) -> None:
         console.print(line, soft_wrap=True, crop=False)
 
 
+class _Suspended(Exception):
+    """Ctrl-Z."""
+
+
 def _watch(console: Console, client: Client, job: str, attempt: int | None, look: Look) -> Moment:
     """Show the job until it ends or somebody quits; return what was known last."""
-    with _ending_like_interrupt(), keyboard() as keys:
+    with _signals(), keyboard() as keys:
         feed = Feed(client, job, attempt, keys.wake)
         feed.start()
         try:
-            with Live(console=console, screen=True, auto_refresh=False) as live:
-                return _show(live, feed, keys, look)
+            while True:
+                try:
+                    with unseen(), Live(console=console, screen=True, auto_refresh=False) as live:
+                        return _show(live, feed, keys, look)
+                except _Suspended:
+                    # The terminal is as it was; the shell has it until it lets this go on.
+                    os.kill(os.getpid(), signal.SIGSTOP)
         except KeyboardInterrupt:
             return feed.moment()  # the usual way to leave, as much as q
         finally:
@@ -131,41 +140,40 @@ def _show(live: Live, feed: Feed, keys: Keys, look: Look) -> Moment:
         for key in pressed:
             if key == "q":
                 return moment
-            look = look_after(key, look, moment, height)
+            look = look_after(key, look, shown)
 
 
-def look_after(key: str, look: Look, moment: Moment, height: int) -> Look:
-    """Return how it is looked at after a key."""
-    lanes, view = choose_lanes(moment, look, height)
-    page = max(height // 2, 1)
+def look_after(key: str, look: Look, shown: Picture) -> Look:
+    """Return how it is looked at after a key, having seen ``shown``."""
     if key == "p":
         return replace(look, paused=not look.paused)
     if key in ("left", "right"):
-        step = 1 if key == "right" else -1
-        return replace(look, view=VIEWS[(VIEWS.index(view) + step) % len(VIEWS)], scroll=0)
+        place = VIEWS.index(shown.view) + (1 if key == "right" else -1)
+        return replace(look, view=VIEWS[place % len(VIEWS)], scroll=0)
+    page = max(shown.rows, 1)
     move = {"up": -1, "down": 1, "page-up": -page, "page-down": page}
     if key in ("home", "end"):
-        return replace(look, scroll=0 if key == "home" else len(lanes))
-    if key in move:
-        return replace(look, scroll=max(look.scroll + move[key], 0))
-    return look
+        return replace(look, scroll=0 if key == "home" else shown.lanes)
+    return replace(look, scroll=max(look.scroll + move.get(key, 0), 0))
 
 
 @contextmanager
-def _ending_like_interrupt() -> Iterator[None]:
-    """Leave the terminal as it was also when the process is told to end."""
+def _signals() -> Iterator[None]:
+    """Leave the terminal as it was also when the process is told to end, or to stop (Ctrl-Z)."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
 
     def stop(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        raise _Suspended
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, stop) for number in numbers]
+    handlers = {signal.SIGTERM: end, signal.SIGHUP: end, signal.SIGTSTP: stop}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)
-        sys.stdout.flush()

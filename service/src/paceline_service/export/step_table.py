@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTable:
-    """N steps of R ranks, ns; NaN where a rank has no data.
+    """N steps of R ranks, ns; NaN where a rank has no data. Durations are always known.
 
     ``phase_ns`` is (N, R, P), or None where phases were not asked for.
     """
@@ -72,7 +72,7 @@ def step_table(columns: Mapping[str, Any]) -> StepTable:
     return StepTable(
         ranks=ranks,
         steps=steps,
-        duration_ns=np.array(columns["duration_ns"], dtype=np.float64),
+        duration_ns=np.nan_to_num(np.array(columns["duration_ns"], dtype=np.float64)),
         slowest_rank=tuple(-1 if rank is None else rank for rank in columns["slowest_rank"]),
         self_ns=_array(columns["self_ns"], shape),
         wait_ns=_array(columns["wait_ns"], shape),

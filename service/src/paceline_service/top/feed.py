@@ -12,7 +12,7 @@ from paceline_service.client import Client, Event, ProblemError
 from paceline_service.export.step_table import StepTable, join, step_table
 from paceline_service.top.moment import Moment, kept_steps
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 2.0
 DETAIL_EVERY_S = 10.0
 """Nodes that come later, and when a silent job was last heard of."""
 HISTORY_RANKS = 256

@@ -90,18 +90,28 @@ def _length(pressed: bytes, at: int) -> int:
 
 @contextmanager
 def keyboard() -> Iterator[Keys]:
-    """Take keys as they are pressed, without a line's end and unseen; then put all back."""
-    number = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
-    keys = Keys(number)
+    """Give the keys of the terminal, none where standard input is no terminal."""
+    keys = Keys(_number())
     try:
-        if number is None:
-            yield keys
-            return
-        before = termios.tcgetattr(number)
-        try:
-            tty.setcbreak(number)
-            yield keys
-        finally:
-            termios.tcsetattr(number, termios.TCSADRAIN, before)
+        yield keys
     finally:
         keys.close()
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Have the terminal hand on each key at once and show none, for as long as this lasts."""
+    number = _number()
+    if number is None:
+        yield
+        return
+    before = termios.tcgetattr(number)
+    try:
+        tty.setcbreak(number)
+        yield
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _number() -> int | None:
+    return sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None

@@ -68,9 +68,20 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """The lines of a screen, and how far its lanes are scrolled indeed."""
+    """A screen.
+
+    Attributes:
+        lines: of it.
+        view: which lanes it shows.
+        lanes: how many there are.
+        rows: how many of them are on the screen.
+        scroll: how many are above it.
+    """
 
     lines: list[Text]
+    view: str = VIEWS[0]
+    lanes: int = 0
+    rows: int = 0
     scroll: int = 0
 
 
@@ -100,7 +111,10 @@ def picture(moment: Moment, look: Look, width: int, height: int | None) -> Pictu
     drawn = sawtooth(table, _lane_cells(width, shown))
     body = [_heading(drawn, view, len(lanes), first, shown, width)]
     body += [_row(drawn, lane, shown, look, width) for lane in shown]
-    return Picture(lines=[*head, *body, legend, *foot], scroll=first)
+    return Picture(
+        lines=[*head, *body, legend, *foot], view=view, lanes=len(lanes), rows=len(shown),
+        scroll=first,
+    )  # fmt: skip
 
 
 def choose_lanes(moment: Moment, look: Look, room: int | None) -> tuple[list[Lane], str]:

@@ -22,10 +22,10 @@ _HEIGHT = 110
 
 def step_times(table: StepTable, marks: Sequence[tuple[int, str]]) -> Markup:
     """Return step times as a line with the span of what was joined; ``marks`` are (step, word)."""
-    bins = np.array_split(np.arange(len(table)), min(len(table), MOST_POINTS))
-    middle = [float(np.median(table.duration_ns[part])) for part in bins]
-    high = [float(table.duration_ns[part].max()) for part in bins]
-    low = [float(table.duration_ns[part].min()) for part in bins]
+    bins = np.array_split(np.nan_to_num(table.duration_ns), min(len(table), MOST_POINTS))
+    middle = [float(np.median(part)) for part in bins]
+    high = [float(part.max()) for part in bins]
+    low = [float(part.min()) for part in bins]
     # One long pause must not flatten the rest.
     top = max(float(np.quantile(high, 0.97)) * 1.15, max(middle), 1.0)
     right = WIDTH - RIGHT
