@@ -132,63 +132,78 @@ def incident_of(collector: CollectorProcess, name: str) -> dict[str, Any] | None
     return found[0] if found else None
 
 
-class Incidents:
-    """Incidents as an analysis would have stored them, in the database of a collector.
+def store_incident(
+    connection: Connection, job: str = "llm", *, world_size: int = 64, **finding: Any
+) -> int:
+    """Store an open incident as an analysis would, and return its number.
 
-    Their job was heard of last two hours ago: the collector itself does not look at it again.
+    Its job was heard of last two hours ago: a collector does not look at it again by itself.
     """
+    now_ns = time.time_ns()
+    whole = {**EXAMPLE, **finding}
+    made = connection.execute(
+        insert(Job).values(name=job, first_seen_wall_ns=now_ns).returning(Job.id)
+    )
+    attempt = {
+        "job_id": made.scalar_one(),
+        "ordinal": 1,
+        "run_id": "run-1",
+        "launch_attempt": 0,
+        "world_size": world_size,
+        "first_seen_wall_ns": now_ns - 3 * HOUR_NS,
+        "last_seen_wall_ns": now_ns - 2 * HOUR_NS,
+    }
+    made = connection.execute(insert(JobAttempt).values(**attempt).returning(JobAttempt.id))
+    values = {
+        "attempt_id": made.scalar_one(),
+        "kind": whole["kind"],
+        "ranks": "5",
+        "cause": whole["cause"],
+        "opened_wall_ns": now_ns,
+        "updated_wall_ns": now_ns,
+        "finding": json.dumps(whole),
+    }
+    made = connection.execute(insert(Incident).values(**values).returning(Incident.id))
+    return int(made.scalar_one())
+
+
+def change_incident(connection: Connection, number: int, **finding: Any) -> None:
+    """Let the analysis say something else of it."""
+    query = select(Incident.finding).where(Incident.id == number)
+    whole = {**json.loads(connection.execute(query).scalar_one()), **finding}
+    _update(connection, number, {"finding": json.dumps(whole), "cause": whole["cause"]})
+
+
+def close_incident(connection: Connection, number: int, reason: str = "recovered") -> None:
+    """Let it be over."""
+    _update(connection, number, {"closed_wall_ns": time.time_ns(), "closed_reason": reason})
+
+
+def _update(connection: Connection, number: int, values: dict[str, Any]) -> None:
+    told = {**values, "updated_wall_ns": time.time_ns()}
+    connection.execute(update(Incident).where(Incident.id == number).values(**told))
+
+
+class Incidents:
+    """Incidents in the SQLite file of a collector."""
 
     def __init__(self, url: str) -> None:
         self._engine = create_engine(url)
 
-    def open(self, job: str = "llm", *, world_size: int = 64, **finding: Any) -> int:
+    def open(self, job: str = "llm", **values: Any) -> int:
         """Open an incident, and return its number."""
-        now_ns = time.time_ns()
-        whole = {**EXAMPLE, **finding}
         with self._engine.begin() as connection:
-            made = connection.execute(
-                insert(Job).values(name=job, first_seen_wall_ns=now_ns).returning(Job.id)
-            )
-            attempt = {
-                "job_id": made.scalar_one(),
-                "ordinal": 1,
-                "run_id": "run-1",
-                "launch_attempt": 0,
-                "world_size": world_size,
-                "first_seen_wall_ns": now_ns - 3 * HOUR_NS,
-                "last_seen_wall_ns": now_ns - 2 * HOUR_NS,
-            }
-            made = connection.execute(insert(JobAttempt).values(**attempt).returning(JobAttempt.id))
-            values = {
-                "attempt_id": made.scalar_one(),
-                "kind": whole["kind"],
-                "ranks": "5",
-                "cause": whole["cause"],
-                "opened_wall_ns": now_ns,
-                "updated_wall_ns": now_ns,
-                "finding": json.dumps(whole),
-            }
-            made = connection.execute(insert(Incident).values(**values).returning(Incident.id))
-            return int(made.scalar_one())
+            return store_incident(connection, job, **values)
 
     def change(self, number: int, **finding: Any) -> None:
         """Let the analysis say something else of it."""
         with self._engine.begin() as connection:
-            query = select(Incident.finding).where(Incident.id == number)
-            whole = {**json.loads(connection.execute(query).scalar_one()), **finding}
-            self._update(
-                connection, number, {"finding": json.dumps(whole), "cause": whole["cause"]}
-            )
+            change_incident(connection, number, **finding)
 
     def close(self, number: int, reason: str = "recovered") -> None:
         """Let it be over."""
         with self._engine.begin() as connection:
-            values = {"closed_wall_ns": time.time_ns(), "closed_reason": reason}
-            self._update(connection, number, values)
-
-    def _update(self, connection: Connection, number: int, values: dict[str, Any]) -> None:
-        told = {**values, "updated_wall_ns": time.time_ns()}
-        connection.execute(update(Incident).where(Incident.id == number).values(**told))
+            close_incident(connection, number, reason)
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """Return what the database says."""
@@ -196,4 +211,5 @@ class Incidents:
             return [dict(row) for row in connection.execute(text(query)).mappings()]
 
     def end(self) -> None:
+        """Close it."""
         self._engine.dispose()

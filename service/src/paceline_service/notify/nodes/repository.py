@@ -81,11 +81,15 @@ async def begun(connection: AsyncConnection) -> list[Action]:
 
 async def nodes_taken(connection: AsyncConnection, mode: str, since_wall_ns: int) -> set[str]:
     """Return the nodes that were taken out of service since then, or are being so."""
-    query = select(NodeAction.node.distinct()).where(
-        NodeAction.takes_capacity,
-        NodeAction.mode == mode,
-        NodeAction.state.in_((BEGUN, DONE, FAILED)),
-        NodeAction.begun_wall_ns >= since_wall_ns,
+    query = (
+        select(NodeAction.node)
+        .distinct()
+        .where(
+            NodeAction.takes_capacity,
+            NodeAction.mode == mode,
+            NodeAction.state.in_((BEGUN, DONE, FAILED)),
+            NodeAction.begun_wall_ns >= since_wall_ns,
+        )
     )
     return set((await connection.execute(query)).scalars())
 
