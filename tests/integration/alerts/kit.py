@@ -148,13 +148,13 @@ def alertmanager(directory: Path, hook: Webhook) -> Iterator[Server]:
 def hurried(rules: str) -> str:
     """Return rules that wait for seconds, and take a twentieth of a GPU for eight."""
     rules = re.sub(r'for: "\d+m"', 'for: "1s"', rules)
-    rules = rules.replace("[2m]", "[5s]").replace("[5m]", "[10s]")
+    rules = rules.replace("[2m]", "[10s]").replace("[5m]", "[12s]")
     return rules.replace(">= 8\n", ">= 0.02\n").replace(">= 1\n", ">= 0.01\n")
 
 
 @contextmanager
 def prometheus(directory: Path, collector_url: str, token: str, to: Server) -> Iterator[Server]:
-    """Run a Prometheus with the committed configuration, which looks every second."""
+    """Run a Prometheus with the committed configuration, which looks every other second."""
     binary = program("prometheus", package="prometheus")
     rules = directory / "rules"
     rules.mkdir()
@@ -163,7 +163,7 @@ def prometheus(directory: Path, collector_url: str, token: str, to: Server) -> I
     secret = directory / "token"
     secret.write_text(token)
     config = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
-    config["global"].update(scrape_interval="1s", evaluation_interval="1s")
+    config["global"].update(scrape_interval="2s", evaluation_interval="1s")
     (receiver,) = config["alerting"]["alertmanagers"]
     receiver["static_configs"] = [{"targets": [to.url.removeprefix("http://")]}]
     (scrape,) = config["scrape_configs"]
