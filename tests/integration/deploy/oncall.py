@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.deploy.oncall_dashboard import draw, keep
-from tests.integration.deploy.oncall_drawing import message_page, terminal
+from tests.integration.deploy.oncall_drawing import message_page, runbook, terminal
 from tests.integration.deploy.stack import ROOT, Stack
 
 JOB = "nightly-lm"
@@ -30,6 +30,8 @@ SLOW_NODE, SPARE_NODE = "gpu-node-7", "gpu-node-9"
 NODES = ("gpu-node-3", SLOW_NODE)
 FAULT = {"DEMO_FAULT_STEP": "200", "DEMO_FAULT_MS": "60"}
 PICTURES = "/tmp/pictures"
+PAGE = "http://127.0.0.1:8750"
+RUNBOOK = ROOT / "docs/runbooks/PacelineStragglerRank.md"
 RECEIVER = "http://127.0.0.1:9099"
 WEBHOOK_SECRET = "not-a-secret-of-anybody"
 INTERVAL_S = 5.0
@@ -161,27 +163,29 @@ class Night:
 
 def walk(night: Night) -> None:
     """Live through it."""
-    page = "http://127.0.0.1:8750/#/jobs/" + JOB
+    page = f"{PAGE}/#/jobs/{JOB}"
     night.up()
     night.train(NODES, "backward")
     night.until("the job trains", lambda: night.report().get("job", {}).get("steps", 0) > 50)
-    found = night.until("a finding", lambda: night.report().get("findings"))
-    print(json.dumps(found[0], indent=1))
+    night.until("a finding", lambda: night.report().get("findings"))
     first = night.until("the message", lambda: night.messages("/slack"))[0]
-    (night.directory / "message.json").write_text(json.dumps(night.messages("/webhook"), indent=1))
     night.live(30)
+    keep(night.directory, JOB, night.metrics, night.database())
+    incident = json.loads(night.ask(f"/v1/jobs/{JOB}/incidents"))["incidents"][0]["id"]
     night.photograph(
         {"name": "oncall-message", "html": message_page(first), "width": 760, "selector": "main"},
-        {"name": "oncall-page", "url": page, "width": 1280, "height": 1100},
-        {"name": "oncall-incidents", "url": "http://127.0.0.1:8750/#/incidents", "height": 600},
-    )
-    keep(night.directory, JOB, night.metrics, night.database())
+        {"name": "oncall-page", "url": page, "height": 1180, "steps": [["click", "Follow live"]]},
+        {"name": "oncall-incident", "url": f"{PAGE}/#/incidents/{incident}", "height": 620,
+         "steps": [["click", "Acknowledge"], ["fill", "Your name", "Ada, on call"],
+                   ["fill", "Note", f"draining {SLOW_NODE}"],
+                   ["click", "Acknowledge", "in the form"]]},
+    )  # fmt: skip
     night.run("paceline", "report", JOB, picture="oncall-report")
-    incident = json.loads(night.ask(f"/v1/jobs/{JOB}/incidents"))["incidents"][0]
+    runbook(RUNBOOK.read_text(), night.pictures / "oncall-runbook.svg")
     drain = str(ROOT / "deploy/slurm/drain.sh")
     night.run(
-        "bash", drain, SLOW_NODE, str(incident["id"]), "--dry-run", picture="oncall-drain",
-        show=f"deploy/slurm/drain.sh {SLOW_NODE} {incident['id']} --dry-run",
+        "bash", drain, SLOW_NODE, str(incident), "--dry-run", picture="oncall-drain",
+        show=f"deploy/slurm/drain.sh {SLOW_NODE} {incident} --dry-run",
     )  # fmt: skip
     night.stop_training()
     night.train((NODES[0], SPARE_NODE), "none")
@@ -191,11 +195,13 @@ def walk(night: Night) -> None:
         return told.get("verdict") == "healthy" and told["job"]["steps"] > 400
 
     night.until("the job is healthy", recovered)
-    night.until("the last message", lambda: len(night.messages("/slack")) > 1)
+    night.until("the last message", lambda: "Resolved" in str(night.messages("/slack")[-1]))
+    (night.directory / "messages.json").write_text(json.dumps(night.messages("/webhook"), indent=1))
     last = night.messages("/slack")[-1]
     night.photograph(
-        {"name": "oncall-recovered", "url": page, "width": 1280, "height": 900},
+        {"name": "oncall-recovered", "url": page, "height": 760},
         {"name": "oncall-resolved", "html": message_page(last), "width": 760, "selector": "main"},
+        {"name": "oncall-offenders", "url": f"{PAGE}/#/offenders", "height": 420},
     )
 
 

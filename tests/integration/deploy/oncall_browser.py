@@ -12,7 +12,7 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-SETTLE_MS = 2500
+SETTLE_MS = 4000
 
 
 def take(browser: Any, token: str, wanted: dict[str, Any]) -> None:
@@ -27,9 +27,13 @@ def take(browser: Any, token: str, wanted: dict[str, Any]) -> None:
     else:
         page.goto(wanted["url"])
         page.wait_for_timeout(SETTLE_MS)  # charts draw what the stream brings
-        for text in wanted.get("click", []):
-            page.get_by_role("button", name=text).first.click()
-            page.wait_for_timeout(SETTLE_MS)
+        for what, where, *text in wanted.get("steps", []):
+            if what == "click":
+                found = page.locator("form") if text else page  # a form has a button of that name
+                found.get_by_role("button", name=where, exact=True).first.click()
+            else:
+                page.get_by_label(where).first.fill(text[0])
+        page.wait_for_timeout(SETTLE_MS if wanted.get("steps") else 0)
     path = f"/tmp/pictures/{wanted['name']}.png"
     if "selector" in wanted:
         page.locator(wanted["selector"]).first.screenshot(path=path)

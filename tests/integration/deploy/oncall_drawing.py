@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markdown import Markdown
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
 COLUMNS = 100
@@ -29,8 +31,14 @@ def terminal(text: str, path: Path) -> None:
     """Draw what a terminal shows, as SVG with the fonts of whoever looks at it."""
     console = Console(width=COLUMNS, force_terminal=True, record=True, file=io.StringIO())
     console.print(Text.from_ansi(text.rstrip()))
-    svg = console.export_svg(title="on call")
-    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
+    _save(console, path)
+
+
+def runbook(markdown: str, path: Path) -> None:
+    """Draw a runbook as a terminal shows it."""
+    console = Console(width=COLUMNS, force_terminal=True, record=True, file=io.StringIO())
+    console.print(Markdown(markdown, code_theme="ansi_light", hyperlinks=False))
+    _save(console, path)
 
 
 def message_page(message: dict[str, Any]) -> str:
@@ -38,6 +46,11 @@ def message_page(message: dict[str, Any]) -> str:
     blocks = "".join(_block(block) for block in message["blocks"])
     who = '<span class="who">Paceline</span><span class="app">APP</span>'
     return f"<!doctype html><style>{_STYLE}</style><main>{who}{blocks}</main>"
+
+
+def _save(console: Console, path: Path) -> None:
+    svg = console.export_svg(title=path.stem, theme=DEFAULT_TERMINAL_THEME)
+    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
 
 
 def _block(block: dict[str, Any]) -> str:

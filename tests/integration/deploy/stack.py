@@ -1,7 +1,4 @@
-"""The services of docker-compose.yml as processes, with their own configuration files.
-
-By hand, to look at it: ``python -m tests.integration.deploy.stack up`` (as root; see its help).
-"""
+"""The services of docker-compose.yml as processes, with their own configuration files."""
 
 from __future__ import annotations
 
