@@ -6,8 +6,8 @@ const CLICK_PX = 4;
 const WHEEL_PER_E = 300;
 
 /**
- * Make `canvas` move `viewport`. `on` has width() of the plot in px, stepAt(event), hover(event),
- * leave() and click(event).
+ * Make `canvas` move `on.viewport`. `on.plot()` is {left, width, steps}: where steps are drawn on the
+ * page, and how many; `on` also has stepAt(event), hover(event), leave() and click(event).
  */
 export function gestures(canvas, on) {
   const { viewport } = on;
@@ -36,7 +36,7 @@ export function gestures(canvas, on) {
     if (Math.abs(now[0] - drag.xs[0]) > CLICK_PX || now.length > 1) drag.moved = true;
     if (!drag.moved) return;
     hideTooltip();
-    move(on, drag, now, canvas);
+    move(on, drag, now);
   });
   canvas.addEventListener("pointerup", (event) => {
     const click = drag && !drag.moved;
@@ -51,23 +51,35 @@ export function gestures(canvas, on) {
     if (!zooms && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
     event.preventDefault();
     if (zooms) viewport.zoom(Math.exp(event.deltaY / WHEEL_PER_E), on.stepAt(event));
-    else viewport.pan((event.deltaX / on.width()) * (viewport.to - viewport.from));
+    else viewport.pan((event.deltaX / on.plot().width) * on.plot().steps);
   }, { passive: false });
 }
 
 /** Move the view so that the steps under the fingers stay under them. */
-function move(on, drag, now, canvas) {
-  const span = drag.to - drag.from;
-  const perPx = span / on.width();
+function move(on, drag, now) {
+  const { left, width, steps: shown } = on.plot();
+  const perPx = shown / width;
   if (now.length < 2) {
     const steps = (now[0] - drag.xs[0]) * perPx;
     return on.viewport.show(drag.from - steps, drag.to - steps);
   }
   const apart = (xs) => Math.max(20, Math.abs(xs[1] - xs[0]));
   const factor = apart(drag.xs) / apart(now);
-  const left = canvas.getBoundingClientRect().left;
   const middle = (xs) => (xs[0] + xs[1]) / 2 - left;
   const fixed = drag.from + middle(drag.xs) * perPx;
   const from = fixed - middle(now) * perPx * factor;
-  on.viewport.show(from, from + span * factor);
+  on.viewport.show(from, from + (drag.to - drag.from) * factor);
+}
+
+/** What keys do on every chart of steps: {key: action}. */
+export function stepKeys(viewport) {
+  const stride = () => (viewport.to - viewport.from) / 4;
+  const follow = () => viewport.setFollow(!viewport.follow);
+  return {
+    ArrowLeft: () => viewport.pan(-stride()), ArrowRight: () => viewport.pan(stride()),
+    "+": () => viewport.zoom(0.5), "=": () => viewport.zoom(0.5), "-": () => viewport.zoom(2),
+    f: follow, F: follow,
+    Home: () => viewport.show(0, viewport.to - viewport.from), End: () => viewport.setFollow(true),
+    Escape: () => hideTooltip(),
+  };
 }

@@ -2,6 +2,7 @@
 
 import { h, setText } from "./dom.js";
 import { count, percent } from "./format.js";
+import { gestures, stepKeys } from "./gestures.js";
 import { byNode, idleShare, totals } from "./lanes.js";
 import { prepare, ramp, textIn } from "./paint.js";
 import { colours, onTheme } from "./theme.js";
@@ -30,7 +31,7 @@ export class Heatmap {
       h("div", { class: "card-head" }, h("h2", { id: "heat-title" }, "Who waits: every rank, every step"),
         h("div", { class: "heat-legend" }, "waits ", this.low, h("i", { class: "heat-ramp" }), this.high, " of the step")),
       this.words, this.wrap = h("div", { class: "heat-wrap" }, this.canvas),
-      h("p", { class: "hint", "aria-hidden": "true" }, "Bars: idle share over these steps. Click a row (or ↑ ↓ and Enter) to pin its rank's lane above"),
+      h("p", { class: "hint", "aria-hidden": "true" }, "Bars: idle share over these steps. Click a row (or ↑ ↓ and Enter) to pin its rank's lane above; drag, wheel and keys move over steps as there"),
       this.told);
     onTheme(() => this.schedule());
     viewport.onChange(() => this.schedule());
@@ -187,7 +188,7 @@ export class Heatmap {
 
   #listen() {
     const { canvas } = this;
-    canvas.addEventListener("pointermove", (event) => {
+    const hover = (event) => {
       const hit = this.#rowAt(event);
       if (!hit || hit.step === null) return hideTooltip();
       const { shares, perRow, perColumn } = this.last;
@@ -197,23 +198,29 @@ export class Heatmap {
       const notes = [perRow > 1 ? `the least of ${perRow} ranks` : "", perColumn > 1 ? `the mean of ${perColumn} steps` : ""];
       showTooltip(event.clientX, event.clientY, `${this.#say(hit.row)} · ${steps}`,
         [["waits", value === value ? percent(value) : "no data"]], notes.filter(Boolean).join(", "));
-    });
-    canvas.addEventListener("pointerleave", () => hideTooltip());
-    canvas.addEventListener("click", (event) => {
-      const hit = this.#rowAt(event);
-      if (hit) this.onPick(rankRange(hit.row, this.last.perRow, this.model.store.ranks));
+    };
+    gestures(canvas, {
+      viewport: this.viewport, hover, leave: hideTooltip, stepAt: (event) => this.#rowAt(event)?.step ?? null,
+      plot: () => ({ left: canvas.getBoundingClientRect().left + this.last.plotX, width: this.last.plotWidth, steps: this.last.to - this.last.from }),
+      click: (event) => {
+        const hit = this.#rowAt(event);
+        if (hit) this.onPick(rankRange(hit.row, this.last.perRow, this.model.store.ranks));
+      },
     });
     canvas.addEventListener("focus", () => { this.row = Math.max(0, this.row); this.schedule(); });
     canvas.addEventListener("blur", () => this.schedule());
     canvas.addEventListener("keydown", (event) => {
       const moves = { ArrowUp: -1, ArrowDown: 1, PageUp: -16, PageDown: 16 };
+      const steps = stepKeys(this.viewport)[event.key];
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key === "Enter" && this.row >= 0 && this.last) {
         this.onPick(rankRange(this.row, this.last.perRow, this.model.store.ranks));
       } else if (event.key in moves && this.last) {
         this.row = Math.max(0, Math.min(this.last.rows - 1, this.row + moves[event.key]));
         setText(this.told, this.#say(this.row));
         this.schedule();
-      } else return;
+      } else if (steps) steps();
+      else return;
       event.preventDefault();
     });
   }

@@ -2,7 +2,7 @@
 // A chart on top of it says how a frame is laid out and painted, and what its figures are.
 
 import { h, setText } from "./dom.js";
-import { gestures } from "./gestures.js";
+import { gestures, stepKeys } from "./gestures.js";
 import { idleShare } from "./lanes.js";
 import { prepare } from "./paint.js";
 import { colours, onTheme } from "./theme.js";
@@ -10,6 +10,7 @@ import { hideTooltip, showTooltip } from "./tooltip.js";
 
 const AXIS_PX = 26;
 const MAX_HEIGHT = 620;
+const PAGE_LANES = 16;
 const IDLE_TOPS = [0.1, 0.25, 0.5, 1];
 const MODES = { notable: "telling ones", nodes: "by node", all: "all ranks" };
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
@@ -160,7 +161,7 @@ export class LaneChart {
     canvas.addEventListener("focus", () => { this.cursor ??= { lane: 0 }; this.schedule(); });
     canvas.addEventListener("blur", () => this.schedule());
     gestures(canvas, {
-      viewport, width: () => this.last?.plotWidth ?? 1,
+      viewport, plot: () => ({ left: canvas.getBoundingClientRect().left + this.last.plotX, width: this.last.plotWidth, steps: viewport.to - viewport.from }),
       stepAt: (event) => this.hit(event).step,
       hover: (event) => this.#onHover(event), leave: () => this.#unhover(), click: (event) => this.#onClick(event),
     });
@@ -210,15 +211,11 @@ export class LaneChart {
   }
 
   #onKey(event) {
-    const { viewport } = this;
     const actions = {
-      ArrowLeft: () => viewport.pan(-this.stride), ArrowRight: () => viewport.pan(this.stride),
+      ...stepKeys(this.viewport),
       ArrowUp: () => this.#moveCursor(-1), ArrowDown: () => this.#moveCursor(1),
-      "+": () => viewport.zoom(0.5), "=": () => viewport.zoom(0.5), "-": () => viewport.zoom(2),
-      f: () => viewport.setFollow(!viewport.follow), F: () => viewport.setFollow(!viewport.follow),
-      Home: () => viewport.show(0, viewport.to - viewport.from), End: () => viewport.setFollow(true),
+      PageUp: () => this.#moveCursor(-PAGE_LANES), PageDown: () => this.#moveCursor(PAGE_LANES),
       Enter: () => this.#activate(this.cursor?.lane ?? -1),
-      Escape: () => hideTooltip(),
       ...this.moreKeys(),
     };
     const action = actions[event.key];

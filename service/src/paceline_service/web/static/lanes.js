@@ -74,7 +74,10 @@ export function chooseLanes({ mode, store, nodes, flagged, pinned, open, sums, b
   });
   const every = Array.from({ length: store.ranks }, (_, r) => r);
   if (mode === "all") return every.map((r) => lane(r, pinned.has(r) ? "pinned" : ""));
-  if (mode === "nodes") return nodeLanes({ store, nodes, flagged, open, sums, byRank, lane });
+  if (mode === "nodes") {
+    const first = [...pinned].filter((r) => r < store.ranks).map((r) => lane(r, "pinned"));
+    return [...first, ...nodeLanes({ store, nodes, flagged, open, sums, byRank, lane })];
+  }
   const known = every.filter((r) => sums.steps[r] > 0).sort((a, b) => meanSelf(sums, [b]) - meanSelf(sums, [a]));
   const lanes = new Map();
   const put = (ranks, role) => ranks.forEach((r) => { if (!lanes.has(r)) lanes.set(r, lane(r, role)); });
