@@ -102,7 +102,7 @@ def thermal_throttling(options: Options) -> Alert:
         name="PacelineThermalThrottling",
         meaning="A GPU under load is held down because it is hot, whether others wait for it or "
         "not.",
-        rungs=by_cost(_of_rank(RANK_HOT.name), options, page="10m", info="10m"),
+        rungs=by_cost(_of_rank(RANK_HOT.name), options, page="10m"),
         summary=f"The GPU of rank {{{{ $labels.rank }}}} on {words.NODE} is throttled by heat "
         "(job {{ $labels.job }})",
         description=f"The GPU of rank {{{{ $labels.rank }}}} of job {{{{ $labels.job }}}} on "

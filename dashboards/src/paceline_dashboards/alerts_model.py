@@ -83,7 +83,7 @@ def by_cost(
     *,
     page: str | None = "5m",
     ticket: str = "10m",
-    info: str = "15m",
+    info: str = "5m",
 ) -> tuple[Rung, ...]:
     """Return a rung for each severity that waste of ``expr`` GPUs has.
 
@@ -95,7 +95,7 @@ def by_cost(
         options: the limits.
         page: how long before a page; None where nothing can be done about it at night.
         ticket: how long before a ticket.
-        info: how long before it is mentioned.
+        info: how long before it is mentioned; that wakes nobody, so it may be soon.
     """
     rungs = [
         Rung(severity="ticket", expr=at_least(expr, options.ticket_gpus), hold=ticket),

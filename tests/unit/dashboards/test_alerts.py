@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from paceline import metrics
-from paceline_dashboards import alerts, build
+from paceline_dashboards import alerts, alerts_collector, build
 from paceline_dashboards.alerts_model import Alert, Options
 from paceline_dashboards.alerts_yaml import to_yaml
 
@@ -87,6 +87,17 @@ def test_every_selection_is_by_labels_that_the_metric_has() -> None:
     for rule in rules():
         for name, selectors in re.findall(r"\b(paceline_[a-z0-9_]+)\{([^}]*)\}", rule["expr"]):
             assert set(re.findall(r"([a-z_]+)(?:=|!)", selectors)) <= LABELS[name], rule["expr"]
+
+
+def test_the_committed_scrape_has_a_name_by_which_the_collector_is_missed(repository: Path) -> None:
+    config = yaml.safe_load((repository / "deploy/prometheus/prometheus.yml").read_text())
+    for scrape in config["scrape_configs"]:
+        assert re.fullmatch(alerts_collector.SCRAPE_JOBS, scrape["job_name"])
+    assert config["rule_files"] == ["rules/*.yml"]
+    (manager,) = config["alerting"]["alertmanagers"]
+    compose = yaml.safe_load((repository / "docker-compose.yml").read_text())
+    assert manager["static_configs"] == [{"targets": ["alertmanager:9093"]}]
+    assert "alertmanager" in compose["services"]
 
 
 def test_recorded_series_are_used_or_meant_for_people() -> None:
