@@ -25,6 +25,7 @@ from tests.integration.collector.kit import (
     wait_for_state,
     wait_until,
 )
+from tests.integration.collector.test_standstill import heartbeat
 from tests.integration.collector.traces import check_trace
 from tests.integration.terminal import LEAVE_SCREEN, Terminal
 from tests.simulator.job import Fault, Scenario, Simulated, simulate
@@ -178,6 +179,22 @@ def test_top_without_colours_still_tells_who_is_slow(collector: CollectorProcess
         assert terminal.ended() == 0
         assert not re.search(rb"\x1b\[[0-9;]*(3[0-9]|4[0-9]|9[0-7])[;m]", terminal.raw)
         assert "rank 2 slow" in terminal.text
+
+
+def test_top_of_a_job_that_stands_still_tells_for_how_long_and_who_is_missing(
+    collector: CollectorProcess,
+) -> None:
+    job = simulate(Scenario(steps=60, seed=5))
+    client, ranks = collector.client(), senders(job, job="hung")
+    post_all(client, bodies(job, ranks, end=False))
+    wait_until(lambda: client.report("hung")["job"]["steps"] > 50, 30)
+    post_all(client, [heartbeat(sender, job, 95) for sender in ranks])
+    wait_until(lambda: client.report("hung")["verdict"] == "hang", 30)
+    shown = paceline(collector, "top", "hung", COLUMNS="100").stdout
+    assert "The job hangs: rank 1 on node-a never entered all_reduce" in shown
+    rows = [line for line in shown.splitlines() if line.startswith("rank ")]
+    assert [row.split()[-2:] for row in rows] == [["94", "s"], ["not", "in"]] + [["94", "s"]] * 2
+    assert rows[1].startswith("rank 1 missing")
 
 
 def test_top_without_a_job_lists_jobs(collector: CollectorProcess) -> None:

@@ -59,9 +59,9 @@ class Reader(HTMLParser):
 def story(ranks: int, steps: int = 60, **values: Any) -> Story:
     held = table(ranks, steps=steps, slow=(2,))
     names = {int(rank): node for rank, node in nodes(ranks).items()}
-    lanes = all_lanes(ranks, names, {2})
+    lanes = all_lanes(ranks, names, {2: "slow"})
     if ranks > 12:
-        lanes = telling_lanes(held.mean_self_ns(), names, {2}, 12)
+        lanes = telling_lanes(held.mean_self_ns(), names, {2: "slow"}, 12)
     scene = Scene(title="The newest steps", lanes=tuple(lanes), table=with_phases(held, 16))
     told: dict[str, Any] = {
         "made_wall_ns": 1_767_225_600_000_000_000, "url": "http://127.0.0.1:8750/#/jobs/llm",
@@ -138,7 +138,7 @@ def test_whatever_comes_from_outside_is_text_and_never_markup(verdict: str) -> N
     }  # fmt: skip
     detail = {"nodes": {str(rank): EVIL + str(rank) for rank in range(4)}, "run_id": EVIL}
     candidates = {"candidates": [{"without": f"node:{EVIL}", "recoverable_ratio": 0.5}]}
-    lanes = all_lanes(4, dict.fromkeys(range(4), EVIL), {2})
+    lanes = all_lanes(4, dict.fromkeys(range(4), EVIL), {2: EVIL})
     scene = Scene(title=EVIL, lanes=tuple(lanes), table=table(4))
     document = html_report(
         hostile,
@@ -228,7 +228,7 @@ def test_few_steps_and_unknown_times_are_drawn_as_far_as_they_go(steps: int, kno
     if not known:
         for values in (held.self_ns, held.wait_ns, held.comm_ns, held.duration_ns):
             values[:] = float("nan")
-    lanes = tuple(all_lanes(4, {}, set()))
+    lanes = tuple(all_lanes(4, {}, {}))
     scene = Scene(title="Steps", lanes=lanes, table=held)
     document = html_report(
         report(ranks=4), story(4, scenes=(scene,), history=held, waits=held, detail={})
@@ -239,7 +239,7 @@ def test_few_steps_and_unknown_times_are_drawn_as_far_as_they_go(steps: int, kno
 
 def test_a_job_of_one_rank_is_a_page_too() -> None:
     held = table(1)
-    lanes = tuple(all_lanes(1, {}, set()))
+    lanes = tuple(all_lanes(1, {}, {}))
     scene = Scene(title="Steps", lanes=lanes, table=held)
     told = report(ranks=1, verdict="insufficient_evidence", findings=[])
     document = html_report(told, story(4, scenes=(scene,), history=held, waits=held, detail={}))

@@ -131,11 +131,11 @@ def test_teeth_of_short_steps_are_means_and_of_long_steps_single_ones() -> None:
 def test_telling_lanes_are_never_more_than_there_is_room_for() -> None:
     self_ns = table(500, slow=tuple(range(40))).mean_self_ns()
     for rows in (4, 5, 7, 12, 33):
-        chosen = telling_lanes(self_ns, {}, set(range(40)), rows)
+        chosen = telling_lanes(self_ns, {}, dict.fromkeys(range(40), "slow"), rows)
         assert len(chosen) <= rows
         assert len({lane.ranks for lane in chosen}) == len(chosen)
         assert {lane.role for lane in chosen} >= {"slow", "slowest", "fastest"}
-    assert len(telling_lanes(self_ns[:3], {}, {1}, 10)) == 3
+    assert len(telling_lanes(self_ns[:3], {}, {1: "slow"}, 10)) == 3
 
 
 def test_keys_are_told_apart_also_when_several_come_at_once() -> None:

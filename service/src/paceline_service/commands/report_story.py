@@ -88,7 +88,7 @@ def _scenes(
     ranks = format_ranks(sorted({rank for lane in lanes for rank in lane.ranks}))
     newest = times.steps[-1]
     windows = []
-    if begins is not None and begins > 0:
+    if begins is not None and 0 < begins <= newest:
         windows.append(("How it began", max(begins - BEFORE_STEPS, 0)))
     if not windows or windows[0][1] + SCENE_STEPS <= newest:
         windows.append(("The newest steps", max(newest - SCENE_STEPS + 1, 0)))

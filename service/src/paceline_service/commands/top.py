@@ -21,7 +21,7 @@ from paceline_service.client import Client
 from paceline_service.commands.remote import DEFAULT_URL, AttemptOption, UrlOption
 from paceline_service.commands.run import run_command
 from paceline_service.export.step_table import step_table
-from paceline_service.top.feed import Feed
+from paceline_service.top.feed import Feed, pending_of
 from paceline_service.top.job_list import job_list
 from paceline_service.top.keys import Keys, keyboard, unseen
 from paceline_service.top.lanes import ASCII, UNICODE
@@ -86,9 +86,10 @@ def _ask(client: Client, job: str, attempt: int | None) -> Moment:
         detail = client.job(job, attempt)
         report = client.report(job, detail["attempt"])
         newest = client.steps(job, detail["attempt"], limit=kept_steps(detail["world_size"]))
+        pending = pending_of(client, report)
     return Moment(
         url=client.url, job=job, attempt=detail["attempt"], detail=detail, report=report,
-        table=step_table(newest),
+        table=step_table(newest), pending=pending,
     )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from paceline.errors import PacelineError, TransportError
 from paceline_service.client import Client, Event, ProblemError
@@ -17,6 +18,9 @@ DETAIL_EVERY_S = 10.0
 """Nodes that come later, and when a silent job was last heard of."""
 HISTORY_RANKS = 256
 """Of larger jobs earlier steps are not asked for: megabytes, for one row of the screen."""
+STANDING_RANKS = 1024
+"""Of larger jobs the ages of collectives are not asked for: the verdict names who is missing."""
+STANDING = ("hang", "desync")
 _PASSING = (429, 503)
 
 
@@ -109,7 +113,8 @@ class Feed:
                 or time.monotonic() - self._detail_s > DETAIL_EVERY_S
             ):
                 self._ask_detail(attempt)
-            self._change(report=report, trouble="")
+            pending = pending_of(self._client, event.data)
+            self._change(report=report, pending=pending, trouble="")
 
     def _take_steps(self, event: Event) -> None:
         table, held = step_table(event.data), self._moment.table
@@ -130,3 +135,15 @@ class Feed:
     def _ask_detail(self, attempt: int) -> None:
         self._detail_s = time.monotonic()
         self._change(attempt=attempt, detail=self._client.job(self._job, attempt))
+
+
+def pending_of(client: Client, report: Mapping[str, Any]) -> dict[int, float | None]:
+    """Return for how long each rank of a job that stands still is in a collective.
+
+    None is a rank that is in none: the others wait for it. Empty where the job goes on.
+    """
+    job = report["job"]
+    if report["verdict"] not in STANDING or job["world_size"] > STANDING_RANKS:
+        return {}
+    rows = client.iter_ranks(job["name"], job["attempt"])
+    return {row["rank"]: row["pending_s"] for row in rows}

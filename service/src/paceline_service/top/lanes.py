@@ -13,7 +13,7 @@ import numpy as np
 from rich.text import Text
 
 from paceline_service.export.step_table import Floats, StepTable, mean, teeth
-from paceline_service.export.telling import SLOW, Lane
+from paceline_service.export.telling import Lane
 
 COMPUTE, COMM, WAIT = "#5d8fb8", "#2f9c8e", "#7a7f87"
 """Readable on dark and on light; rich takes the nearest where there are fewer colours."""
@@ -92,7 +92,7 @@ def sawtooth(table: StepTable, width: int) -> Sawtooth:
 def draw_lane(drawn: Sawtooth, lane: Lane, glyphs: Glyphs) -> Text:
     """Return the lane as text of ``drawn.width`` cells."""
     places = drawn.table.places(lane.ranks)
-    style = SLOW_COMPUTE if lane.role == SLOW else COMPUTE
+    style = SLOW_COMPUTE if lane.named else COMPUTE
     text = Text(no_wrap=True, end="")
     for tooth in drawn.teeth:
         _draw_tooth(text, tooth, places, drawn.cells, glyphs, style)

@@ -25,6 +25,7 @@ class Moment:
         detail: the row of the job, with its nodes.
         report: ``paceline.report/1``.
         table: the newest steps of all ranks.
+        pending: of a job that stands still, how long each rank is in a collective; None: in none.
         trouble: why nothing new comes at present, in words.
     """
 
@@ -34,6 +35,7 @@ class Moment:
     detail: Json = field(default_factory=dict)
     report: Json | None = None
     table: StepTable | None = None
+    pending: Mapping[int, float | None] = field(default_factory=dict)
     trouble: str = ""
 
     @property
@@ -57,9 +59,9 @@ class Moment:
         return {int(rank): str(node) for rank, node in told.items() if node}
 
     @property
-    def flagged(self) -> set[int]:
-        """Ranks that a finding names."""
-        return named_ranks(self.report["findings"]) if self.report is not None else set()
+    def flagged(self) -> dict[int, str]:
+        """Ranks that a finding names, with what is wrong with them in a word."""
+        return named_ranks(self.report["findings"]) if self.report is not None else {}
 
 
 def kept_steps(world_size: int) -> int:

@@ -5,32 +5,30 @@ from __future__ import annotations
 import re
 import textwrap
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from rich.text import Text
 
 from paceline_service.export import missing, words
-from paceline_service.export.telling import SLOW, Lane, all_lanes, node_lanes, telling_lanes
-from paceline_service.export.units import format_ns, format_ratio, format_times
+from paceline_service.export.telling import Lane, all_lanes, node_lanes, telling_lanes
+from paceline_service.export.units import format_ns, format_times
 from paceline_service.top.lanes import (
     COMM,
     COMPUTE,
-    SLOW_COMPUTE,
     UNICODE,
     WAIT,
     Glyphs,
-    Sawtooth,
-    draw_lane,
     sawtooth,
 )
 from paceline_service.top.moment import Moment
+from paceline_service.top.rows import Rows, span
 
 VIEWS = ("telling", "nodes", "all")
 ALL_AT_ONCE = 32
 """Ranks that are shown one by one where nobody chose a view, if the screen is high enough."""
 LANES_WITHOUT_HEIGHT = 12
+_VIEW_WORDS = {"telling": "telling ranks", "nodes": "by node", "all": "all ranks"}
 NARROWEST = 40
 SPARK_FLOOR = 0.6
 """Of the shortest step: where the row of step times begins, so that a tenth more is seen."""
@@ -108,9 +106,12 @@ def picture(moment: Moment, look: Look, width: int, height: int | None) -> Pictu
         room = max(height - len(head) - len(foot) - 2, 1) if height is not None else None
     lanes, view = choose_lanes(moment, look, room)
     first, shown = _window(lanes, look.scroll, room)
-    drawn = sawtooth(table, _lane_cells(width, shown))
-    body = [_heading(drawn, view, len(lanes), first, shown, width)]
-    body += [_row(drawn, lane, shown, look, width) for lane in shown]
+    rows = Rows(shown, width, moment.pending, look.glyphs)
+    drawn = sawtooth(table, rows.lane_cells)
+    told = _VIEW_WORDS[view]
+    if len(shown) < len(lanes):
+        told += f" {first + 1}-{first + len(shown)} of {len(lanes):,}"
+    body = [rows.heading(drawn, told), *(rows.row(drawn, lane) for lane in shown)]
     return Picture(
         lines=[*head, *body, legend, *foot], view=view, lanes=len(lanes), rows=len(shown),
         scroll=first,
@@ -149,7 +150,7 @@ def _title(moment: Moment, look: Look, width: int) -> Text:
     text.append(f"  {state}", _STATE_STYLES.get(state, ""))
     seen = moment.detail.get("last_seen_wall_ns")
     if state == "silent" and seen:
-        text.append(f" for {_span(time.time() - seen / 1e9)}", "bold yellow")
+        text.append(f" for {span(time.time() - seen / 1e9)}", "bold yellow")
     parts = []
     if moment.attempt > 1:
         parts.append(f"attempt {moment.attempt}")
@@ -246,99 +247,6 @@ def _history(moment: Moment, look: Look, width: int) -> Text:
     return _cut(text, width)
 
 
-def _name_cells(lanes: Sequence[Lane]) -> int:
-    return min(max((len(words.clean(lane.name)) for lane in lanes), default=6), 20)
-
-
-def _role_cells(lanes: Sequence[Lane]) -> int:
-    return max((len(lane.role) for lane in lanes), default=0)
-
-
-def _node_cells(lanes: Sequence[Lane], width: int) -> int:
-    """Return the width of the column of nodes: there where it fits and tells something."""
-    if width < 90 or len({lane.node for lane in lanes}) < 2 or lanes[0].name == lanes[0].node:
-        return 0
-    return min(max(len(words.clean(lane.node)) for lane in lanes), 16)
-
-
-def _columns(width: int) -> tuple[tuple[str, int], ...]:
-    """Return heads and widths of the figures at the right: fewer where it is narrow."""
-    if width >= 76:
-        return (("work", 9), ("waits", 6), ("last in", 8))
-    return (("work", 9), ("waits", 6)) if width >= 56 else (("waits", 6),)
-
-
-def _left_cells(lanes: Sequence[Lane], width: int) -> int:
-    cells = _name_cells(lanes) + 1
-    if role := _role_cells(lanes):
-        cells += role + 1
-    if node := _node_cells(lanes, width):
-        cells += node + 1
-    return cells
-
-
-def _lane_cells(width: int, lanes: Sequence[Lane]) -> int:
-    figures = sum(cells + 1 for _, cells in _columns(width))
-    return max(width - _left_cells(lanes, width) - figures, 8)
-
-
-def _heading(
-    drawn: Sawtooth, view: str, count: int, first: int, shown: Sequence[Lane], width: int
-) -> Text:
-    steps = drawn.table.steps
-    told = f"steps {steps[0]:,}-{steps[-1]:,}"
-    if drawn.every > 1:
-        told += f", {drawn.every} a tooth"
-    what = {"telling": "telling ranks", "nodes": "by node", "all": "all ranks"}[view]
-    if len(shown) < count:
-        what += f" {first + 1}-{first + len(shown)} of {count:,}"
-    left = _left_cells(shown, width)
-    lane = _lane_cells(width, shown)
-    middle = f"{told}   {what}" if len(told) + len(what) + 3 <= lane else told
-    line = " " * left + middle[:lane].ljust(lane)
-    for head, cells in _columns(width):
-        line += " " + head.rjust(cells)
-    return Text(line[:width], style=_QUIET, no_wrap=True)
-
-
-def _row(drawn: Sawtooth, lane: Lane, lanes: Sequence[Lane], look: Look, width: int) -> Text:
-    style = f"bold {SLOW_COMPUTE}" if lane.role == SLOW else ""
-    text = Text(no_wrap=True)
-    name = words.clean(lane.name)
-    cells = _name_cells(lanes)
-    text.append((name if len(name) <= cells else name[: cells - 1] + "~").ljust(cells) + " ", style)
-    if role := _role_cells(lanes):
-        text.append(lane.role.ljust(role) + " ", style or _QUIET)
-    if node := _node_cells(lanes, width):
-        text.append(words.clean(lane.node)[:node].ljust(node) + " ", _QUIET)
-    text.append_text(draw_lane(drawn, lane, look.glyphs))
-    text.append(" " * (_lane_cells(width, lanes) - drawn.width))
-    figures = _figures(drawn, lane)
-    for head, column in _columns(width):
-        text.append(" " + figures[head].rjust(column), style)
-    return _cut(text, width)
-
-
-def _figures(drawn: Sawtooth, lane: Lane) -> dict[str, str]:
-    table = drawn.table
-    places = table.places(lane.ranks)
-    self_ns, wait_ns, comm_ns = (
-        values[:, places] for values in (table.self_ns, table.wait_ns, table.comm_ns)
-    )
-    members = frozenset(lane.ranks)
-    count = int((~np.isnan(self_ns)).sum())
-    if not count:
-        return {"work": "no data", "waits": "", "last in": ""}
-    own_ns = float(np.nansum(self_ns))
-    waited_ns, all_ns = float(np.nansum(wait_ns)), own_ns + float(np.nansum(comm_ns))
-    last = sum(rank in members for rank in table.slowest_rank)
-    return {
-        "work": format_ns(round(own_ns / count)),
-        "waits": format_ratio(waited_ns / max(all_ns + waited_ns, 1.0)),
-        "last in": f"{last}/{len(table)}",
-    }
-
-
 def _legend(look: Look, width: int) -> Text:
     glyphs = look.glyphs
     text = Text(no_wrap=True)
@@ -379,9 +287,3 @@ def _wrap(text: str, width: int, first: str = "") -> list[str]:
 def _cut(text: Text, width: int) -> Text:
     text.truncate(width, overflow="ellipsis")
     return text
-
-
-def _span(seconds: float) -> str:
-    if seconds < 120:
-        return f"{max(seconds, 0):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

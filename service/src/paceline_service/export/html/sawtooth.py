@@ -11,7 +11,7 @@ import numpy as np
 from paceline_service.export.html.markup import Markup, h, join, path, px
 from paceline_service.export.html.story import Scene
 from paceline_service.export.step_table import StepTable
-from paceline_service.export.telling import SLOW, Lane
+from paceline_service.export.telling import Lane
 from paceline_service.export.units import format_ns, format_ratio
 from paceline_service.export.words import clean
 
@@ -44,11 +44,11 @@ def sawtooth(scene: Scene, first_step: int | None) -> Markup:
 
 def words_of(scene: Scene) -> str:
     """Return who waits how much in a scene, as a sentence."""
-    slow = [lane for lane in scene.lanes if lane.role == SLOW]
-    rest = [lane for lane in scene.lanes if lane.role != SLOW]
+    slow = [lane for lane in scene.lanes if lane.named]
+    rest = [lane for lane in scene.lanes if not lane.named]
     if not slow or not rest:
         return f"the ranks wait {_waits(scene.table, scene.lanes)} of the time drawn."
-    who = slow[0].name if len(slow) == 1 else f"the {len(slow)} slow ranks drawn"
+    who = slow[0].name if len(slow) == 1 else f"the {len(slow)} named ranks drawn"
     wait = "waits" if len(slow) == 1 else "wait"
     return (
         f"{who} {wait} {_waits(scene.table, slow)} of the time drawn, "
@@ -110,7 +110,7 @@ def _axis(table: StepTable, edges: list[float], height: int) -> Markup:
 
 def _lane(table: StepTable, lane: Lane, edges: list[float], top: float) -> Markup:
     places = table.places(lane.ranks)
-    slow = lane.role == SLOW
+    slow = lane.named
     middle = top + LANE / 2 + 4
     name = clean(lane.name)
     label = f"{name} ({lane.role})" if lane.role else name
