@@ -188,7 +188,8 @@ def test_top_of_a_job_that_stands_still_tells_for_how_long_and_who_is_missing(
     client, ranks = collector.client(), senders(job, job="hung")
     post_all(client, bodies(job, ranks, end=False))
     wait_until(lambda: client.report("hung")["job"]["steps"] > 50, 30)
-    post_all(client, [heartbeat(sender, job, 95) for sender in ranks])
+    for after_s in (20, 95):
+        post_all(client, [heartbeat(sender, job, after_s) for sender in ranks])
     wait_until(lambda: client.report("hung")["verdict"] == "hang", 30)
     shown = paceline(collector, "top", "hung", COLUMNS="100").stdout
     assert "The job hangs: rank 1 on node-a never entered all_reduce" in shown
