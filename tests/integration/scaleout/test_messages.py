@@ -44,7 +44,7 @@ class Analyzer:
             pass
 
         self.ownership = Ownership(
-            self.database, name, ttl_s=2.0, on_taken=nothing, on_lost=nothing, able=lambda: True
+            self.database, name, ttl_s=0.9, on_taken=nothing, on_lost=nothing, able=lambda: True
         )
         self.notifier = Notifier(
             read, self.database, SilenceBook(self.database), page_url="",

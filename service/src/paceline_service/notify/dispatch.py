@@ -100,8 +100,11 @@ class Dispatcher:
         for row in rows:
             if row.next_wall_ns > time.time_ns():
                 break  # they are in the order of their times
-            if time.monotonic() < self._pause_until_mono_s or not self._bucket.take():
+            if time.monotonic() < self._pause_until_mono_s:
                 break
+            # What only keeps an alert open is no news, and must not come too late.
+            if '"event":"still-open"' not in row.message[:64] and not self._bucket.take():
+                continue
             self._sending = asyncio.create_task(self._attempt(row))
             try:
                 await asyncio.shield(self._sending)

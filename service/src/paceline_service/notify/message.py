@@ -23,7 +23,10 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """An incident as a message tells it; nothing in it is longer than a message can bear."""
+    """An incident as a message tells it; nothing in it is longer than a message can bear.
+
+    Stored messages outlive upgrades: what is added here needs a default.
+    """
 
     id: int
     key: str

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline_service.store.models import (
@@ -48,7 +48,16 @@ async def incidents(connection: AsyncConnection, since_wall_ns: int) -> list[Val
 
     Each with ``job``, ``attempt`` and ``world_size``; the newest first.
     """
-    unfinished = select(Notification.incident_id).where(Notification.state != OVER)
+    told = exists().where(Notification.incident_id == Incident.id)
+    acted_on = exists().where(NodeAction.incident_id == Incident.id)
+    recent = select(Incident.id).where(
+        Incident.updated_wall_ns >= since_wall_ns,
+        # Over, but to be told of as begun again, or to be undone on a node.
+        Incident.closed_wall_ns.is_(None) | told | acted_on,
+    )
+    unfinished = select(Notification.incident_id).where(
+        Notification.state.in_((WAITING, TOLD, FAILED))
+    )
     query = (
         select(
             *Incident.__table__.columns,
@@ -58,18 +67,7 @@ async def incidents(connection: AsyncConnection, since_wall_ns: int) -> list[Val
         )
         .join(JobAttempt, JobAttempt.id == Incident.attempt_id)
         .join(Job, Job.id == JobAttempt.job_id)
-        .where(
-            or_(
-                Incident.closed_wall_ns.is_(None) & (Incident.updated_wall_ns >= since_wall_ns),
-                Incident.id.in_(unfinished),
-                # What has begun again after it was over, or has to be undone on a node.
-                (Incident.updated_wall_ns >= since_wall_ns)
-                & (
-                    Incident.id.in_(select(Notification.incident_id))
-                    | Incident.id.in_(select(NodeAction.incident_id))
-                ),
-            )
-        )
+        .where(Incident.id.in_(recent.union(unfinished)))
         .order_by(Incident.id.desc())
         .limit(MAX_INCIDENTS)
     )

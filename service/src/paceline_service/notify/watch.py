@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline_service.incidents import repository
@@ -26,6 +27,7 @@ from paceline_service.store.database import Database
 
 RECENT_NS = 3600 * 10**9
 """An incident that nothing was heard of for so long is not begun to be told of."""
+_log = structlog.get_logger("paceline.notify")
 Fence = Callable[[AsyncConnection, set[str]], Awaitable[set[str]]]
 """Returns which of some jobs are not this process's; holds the others for the transaction."""
 Owns = Callable[[str], bool]
@@ -100,7 +102,9 @@ class Watch:
                 (one.incident_id, one.channel): one
                 for one in (await outbox.rows_of(connection, numbers) if rows else ())
             }
-        self._seen = {row["id"]: self._read(row, said, earlier) for row in rows}
+        self._seen = {
+            row["id"]: seen for row in rows if (seen := self._read(row, said, earlier)) is not None
+        }
         self._messages = {key: one for key, one in self._messages.items() if key in known}
         found = [self._with_silence(seen) for seen in self._seen.values()]
         plans = [
@@ -114,18 +118,23 @@ class Watch:
             await self._write(plans, now_ns)
         return found
 
-    def _read(self, row: Json, said: Mapping[int, list[Any]], earlier: Mapping[int, int]) -> _Seen:
+    def _read(
+        self, row: Json, said: Mapping[int, list[Any]], earlier: Mapping[int, int]
+    ) -> _Seen | None:
         history = said.get(row["id"], [])
         times = earlier.get(row["id"], 0)
         mark = (row["updated_wall_ns"], row["closed_wall_ns"], times, str(history))
         seen = self._seen.get(row["id"])
         if seen is not None and seen.mark == mark:
             return seen
-        return _Seen(
-            mark=mark,
-            finding=json.loads(row["finding"]),
-            facts=facts_of(row, history, times, self._links),
-        )
+        try:
+            finding = json.loads(row["finding"])
+            facts = facts_of(row, history, times, self._links)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            # One that an odd version has written must not keep the others from being told of.
+            _log.error("an incident cannot be read", incident=row["id"], error=str(error))
+            return None
+        return _Seen(mark=mark, finding=finding, facts=facts)
 
     def _with_silence(self, seen: _Seen) -> Facts:
         return with_silence(seen.facts, self._book.covering(seen.facts.job, seen.finding))

@@ -18,7 +18,7 @@ from paceline_service.notify.secret import Secret
 from paceline_service.notify_settings import Severity
 
 ALERT = "PacelineIncident"
-LASTS_S = 300.0
+LASTS_S = 600.0
 """An alert that is not sent again for so long is over: the collector may be gone."""
 _PATH = "/api/v2/alerts"
 
@@ -28,7 +28,7 @@ class Alertmanager(Channel):
 
     kind: ClassVar[str] = "alertmanager"
     tells_past: ClassVar[bool] = False
-    refresh_s: ClassVar[float] = 60.0
+    refresh_s: ClassVar[float] = 120.0
 
     def __init__(
         self, name: str, audience: Audience, http: Outgoing, *, url: str, token: Secret

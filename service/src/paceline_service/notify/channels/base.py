@@ -9,12 +9,15 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 import msgspec
+import structlog
 
 from paceline.errors import ConfigError
 from paceline_service.notify.http import Answer, NotSentError, Outgoing, UnansweredError
 from paceline_service.notify.message import Message
 from paceline_service.notify.result import Result
 from paceline_service.notify_settings import Severity
+
+_log = structlog.get_logger("paceline.notify")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,10 @@ class Channel(ABC):
             return Result(verdict="again", reason=str(error), uncertain=True)
         except ConfigError as error:  # somebody may mend a file meanwhile
             return Result(verdict="again", reason=str(error))
+        except Exception as error:  # of our own: one message must not keep the others
+            _log.error("a message cannot be sent", channel=self.name, exc_info=error)
+            reason = f"an error of the collector: {type(error).__name__}; its log has the details"
+            return Result(verdict="again", reason=reason, uncertain=True)
 
     @abstractmethod
     def deliver(self, message: Message, thread: str) -> Result:

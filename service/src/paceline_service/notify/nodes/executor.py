@@ -206,6 +206,14 @@ class NodeActions:
                        again=state == BEGUN, error=outcome.words)  # fmt: skip
 
     def _do(self, action: str, request: dict[str, Any]) -> Outcome:
+        try:
+            return self._ask(action, request)
+        except Exception as error:  # what an API answers may be anything
+            _log.error("an action on a node failed", action=action, exc_info=error)
+            words = f"an error of the collector: {type(error).__name__}; its log has the details"
+            return Outcome(done=False, words=words, again=True)
+
+    def _ask(self, action: str, request: dict[str, Any]) -> Outcome:
         if action == DRAIN:
             if self._slurm is None:
                 return Outcome(done=False, words="slurm-drain is not configured any more")
