@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paceline_service.export.html import html_report
-from tests.unit.export.reports import report
+from tests.unit.export.reports import finding, report
 from tests.unit.export.test_html import EVIL, evil, story
 
 Opened = tuple[Any, list[str], list[str]]
@@ -83,3 +83,18 @@ def test_it_is_dark_where_the_reader_wants_it_and_light_on_paper(open_file: Open
 def test_on_a_narrow_screen_only_drawings_and_tables_scroll_sideways(open_file: Open) -> None:
     page, _, _ = open_file(html_report(report(), story(64)), width=420)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_to_mend(open_file: Open, scheme: str) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python", reason="pip install axe-playwright-python brings axe-core"
+    )
+    script = Path(axe.__file__).with_name("axe.min.js").read_text()
+    told = report(ranks=64, findings=[finding(), finding(ranks=[3], kind="imbalance")])
+    page, _, _ = open_file(html_report(told, story(64)), color_scheme=scheme)
+    page.evaluate(script)
+    found = page.evaluate(
+        "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 200))]))"
+    )
+    assert found == []

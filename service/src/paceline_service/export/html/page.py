@@ -105,14 +105,14 @@ def _verdict(report: Json, main: Json | None) -> Markup:
             notes = notes or missing.what_is_missing(report)
         body = [h("h1", words.headline(report)), _list(notes)]
         if kind == "insufficient_evidence":
-            body += [h("h3", "What to do"), _list(missing.what_to_do(report))]
+            body += [h("h2", "What to do", class_="minor"), _list(missing.what_to_do(report))]
     else:
-        body = [h("h1", words.statement(main, report)), *_finding(main, report)]
+        body = [h("h1", words.statement(main, report)), *_finding(main, report, "h2")]
     return h("header", badge, *body, class_=f"card tone-{tone}")
 
 
-def _finding(finding: Json, report: Json) -> list[Markup]:
-    """Return what a finding costs, why it is one, and what to do."""
+def _finding(finding: Json, report: Json, heading: str) -> list[Markup]:
+    """Return what a finding costs, why it is one, and what to do, under such headings."""
     cost = words.costs(finding, report)
     sentences = [cost[0].upper() + cost[1:] + "." if cost else "", words.gain(finding)]
     sentences += [words.against_peers(finding), words.because(finding)]
@@ -121,9 +121,9 @@ def _finding(finding: Json, report: Json) -> list[Markup]:
     if finding.get("confidence") is not None:
         evidence.append(f"Confidence: {format_confidence(finding['confidence'])}.")
     if evidence:
-        parts += [h("h3", "Why"), _list(evidence)]
+        parts += [h(heading, "Why", class_="minor"), _list(evidence)]
     if finding.get("action"):
-        parts += [h("h3", "What to do next"), h("pre", finding["action"])]
+        parts += [h(heading, "What to do next", class_="minor"), h("pre", finding["action"])]
     return parts
 
 
@@ -203,7 +203,7 @@ def _findings(report: Json, main: Json | None) -> Markup | None:
         return None
     parts = [h("h2", "Further findings")]
     for finding in others[:MOST_FINDINGS]:
-        parts += [h("h3", words.statement(finding, report)), *_finding(finding, report)]
+        parts += [h("h3", words.statement(finding, report)), *_finding(finding, report, "h4")]
     if len(others) > MOST_FINDINGS:
         parts.append(h("p", f"{len(others) - MOST_FINDINGS} more; the JSON report has all."))
     return h("section", *parts, class_="long")

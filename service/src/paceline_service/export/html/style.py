@@ -10,7 +10,7 @@ import base64
 import hashlib
 
 _LIGHT = """
-color-scheme:light;--paper:#f4f6f8;--surface:#fff;--ink:#14202c;--ink-2:#465564;--ink-3:#5c6875;
+color-scheme:light;--paper:#f4f6f8;--surface:#fff;--ink:#14202c;--ink-2:#465564;--ink-3:#5c6875;--link:#1a5a92;
 --line:#d3dae1;--line-2:#e9edf1;--bad:#b8400a;--bad-soft:#fdf0e8;--good:#0f6b74;--good-soft:#e6f3f3;
 --note:#5a4a9c;--note-soft:#efecf9;--none:#5c6875;--none-soft:#eceff2;
 --host:#aab4be;--input:#f0c04a;--forward:#86c1ec;--backward:#2a76b8;--optimizer:#3c3a86;
@@ -19,7 +19,7 @@ color-scheme:light;--paper:#f4f6f8;--surface:#fff;--ink:#14202c;--ink-2:#465564;
 --heat-5:#336592;--heat-6:#143d66;
 """
 _DARK = """
-color-scheme:dark;--paper:#0d1218;--surface:#141b23;--ink:#e7edf3;--ink-2:#aab7c4;--ink-3:#93a1af;
+color-scheme:dark;--paper:#0d1218;--surface:#141b23;--ink:#e7edf3;--ink-2:#aab7c4;--ink-3:#93a1af;--link:#7db0ff;
 --line:#2e3a46;--line-2:#212b35;--bad:#ff9457;--bad-soft:#33211a;--good:#5cc8c4;--good-soft:#12292c;
 --note:#b3a6f5;--note-soft:#231f3b;--none:#a3afbb;--none-soft:#202932;
 --host:#78858f;--input:#e2b545;--forward:#9fd2f5;--backward:#4391d4;--optimizer:#7a6fd8;
@@ -39,11 +39,12 @@ color:var(--ink-2)}
 .top b{color:var(--ink)}
 h1{font-size:22px;line-height:1.3;margin:6px 0 8px}
 h2{font-size:16px;margin:0 0 10px}
-h3{font-size:14px;margin:16px 0 4px}
+h3{font-size:15px;margin:16px 0 4px}
+.minor{font-size:14px;margin:14px 0 4px}
 p{margin:0 0 8px}
 ul{margin:0 0 8px;padding-left:20px}
 li{overflow-wrap:anywhere}
-a{color:var(--backward)}
+a{color:var(--link)}
 .quiet{color:var(--ink-3);fill:var(--ink-3)}
 .label{display:inline-block;padding:1px 10px;border-radius:10px;font-weight:600;font-size:13px}
 .card.tone-bad{border-left:5px solid var(--bad)}
