@@ -18,6 +18,7 @@ from paceline_dashboards.alerts_records import (
 
 RANKS_OF_A_SLOW_NODE = 2
 """Two slow ranks of one node are the node's: cooling, power, host and network are shared."""
+_NAMED_NODE = "{{ if $labels.node }}{{ $labels.node }}{{ else }}no single one{{ end }}"
 OFFENCES, MANY_OFFENCES = 3, 6
 """Incidents of a node in 30 days that are worth a note, and a ticket."""
 
@@ -28,7 +29,8 @@ def _of_rank(expr: str) -> str:
 
 
 def _of_kind(kinds: str) -> str:
-    return f'{JOB_FINDING_GPUS.name}{{kind=~"{kinds}"}}'
+    how = "=~" if "|" in kinds else "="
+    return f'{JOB_FINDING_GPUS.name}{{kind{how}"{kinds}"}}'
 
 
 def straggler_rank(options: Options) -> Alert:
@@ -185,7 +187,7 @@ def hang(options: Options) -> Alert:
     }
     why = words.choice("$labels.cause", causes, "the rank died, or is not heard of")
     commands = {
-        "host": "py-spy dump --pid PID  # of rank(s) RANKS on {{ $labels.node }}; Kubernetes: "
+        "host": "py-spy dump --pid PID  # of rank RANKS on {{ $labels.node }}; Kubernetes: "
         "kubectl exec POD -- py-spy dump --pid PID",
         "gpu_fault": "dmesg -T | grep -i xid; nvidia-smi -q -d ECC,PERFORMANCE  # on "
         "{{ $labels.node }}",
@@ -198,8 +200,8 @@ def hang(options: Options) -> Alert:
         rungs=by_cost(_of_kind("hang"), options, page="1m", ticket="1m", info="1m"),
         summary="Job {{ $labels.job }} hangs"
         "{{ if $labels.node }}, because of {{ $labels.node }}{{ end }}",
-        description=f"Job {{{{ $labels.job }}}} makes no step.{age} Who keeps it standing: rank(s) "
-        f"{ranks} on {words.NODE}. Reason: {why} ({{{{ $labels.cause }}}}). "
+        description=f"Job {{{{ $labels.job }}}} makes no step.{age} Ranks that keep it standing: "
+        f"{ranks}; node: {_NAMED_NODE}. Reason: {why} ({{{{ $labels.cause }}}}). "
         f"{words.cost(doing='stand still')}",
         command=words.safely(words.choice("$labels.cause", chosen, words.REPORT)),
     )
@@ -208,14 +210,15 @@ def hang(options: Options) -> Alert:
 def desync(options: Options) -> Alert:
     """Return the alert about ranks that do not run the same program."""
     ranks = words.listed(f'{RANK_FINDING.name}{{kind="desync",job=%q}}', "$labels.job", "rank")
+    cost = words.cost(doing="stand still or compute nonsense")
     return Alert(
         name="PacelineDesync",
         meaning="Ranks issued different collectives under one number, or wait for each other.",
         rungs=by_cost(_of_kind("desync"), options, page="1m", ticket="1m", info="1m"),
         summary="The ranks of job {{ $labels.job }} issue different collectives",
-        description="Ranks of job {{ $labels.job }} issued collectives that do not fit: rank(s) "
-        f"{ranks} on {words.NODE}. Reason: the program, a branch that depends on the rank or an "
-        f"uneven number of batches. {words.cost(doing='stand still or compute nonsense')}",
+        description="Ranks of job {{ $labels.job }} issued collectives that do not fit. Ranks "
+        f"that are named: {ranks}; node: {_NAMED_NODE}. Reason: the program, a branch that "
+        f"depends on the rank or an uneven number of batches. {cost}",
         command=f"{words.REPORT}  # names the collectives; then stop the job: scancel JOBID, or "
         "kubectl delete the job",
     )

@@ -100,10 +100,11 @@ def asked(query: str, labels: str, shown: str, otherwise: str = "") -> str:
 
 
 def listed(query: str, labels: str, label: str, shown: str = "") -> str:
-    """Return ``label``, or ``shown``, of each of the first answers of a query, with commas."""
+    """Return ``label``, or ``shown``, of each of the first answers of a query; else "none"."""
     shown = shown or f"{{{{ $row.Labels.{label} }}}}"
     rows = f'printf `topk({LISTED}, {query})` {labels} | query | sortByLabel "{label}"'
-    return f"{{{{ range $n, $row := ({rows}) }}}}{{{{ if $n }}}}, {{{{ end }}}}{shown}{{{{ end }}}}"
+    each = f"{{{{ if $n }}}}, {{{{ end }}}}{shown}"
+    return f"{{{{ range $n, $row := ({rows}) }}}}{each}{{{{ else }}}}none{{{{ end }}}}"
 
 
 def cost(query: str = "", labels: str = "", *, doing: str = "stand idle for it") -> str:

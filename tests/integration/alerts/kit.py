@@ -149,7 +149,7 @@ def hurried(rules: str) -> str:
     """Return rules that wait for seconds, and take a twentieth of a GPU for eight."""
     rules = re.sub(r'for: "\d+m"', 'for: "1s"', rules)
     rules = rules.replace("[2m]", "[10s]").replace("[5m]", "[12s]")
-    return rules.replace(">= 8\n", ">= 0.02\n").replace(">= 1\n", ">= 0.01\n")
+    return re.sub(r"\) >= 8\b", ") >= 0.02", re.sub(r"\) >= 1\b", ") >= 0.01", rules))
 
 
 @contextmanager
