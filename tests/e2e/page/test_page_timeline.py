@@ -36,6 +36,24 @@ async ([view, width, steps]) => {
 """  # noqa: E501
 
 
+class StandingJob(PageJob):
+    """A job that hangs: its last rank has not come to a collective."""
+
+    def _make_report(self) -> dict[str, Any]:
+        finding = {
+            "kind": "hang", "ranks": [self.ranks - 1], "nodes": ["node-000"], "cause": "host",
+            "phase": None, "first_step": self.steps, "last_step": None, "slowdown": None,
+            "recoverable_ratio": None, "wasted_gpu_s": 561.0, "confidence": None, "links": [],
+            "collective": {"group": "dp0", "op": "all_reduce", "seq": 1443, "age_s": 187.0},
+            "period_steps": None, "evidence": ["rank 3 never issued it"], "action": "py-spy dump",
+        }  # fmt: skip
+        return {**PageJob._make_report(self), "verdict": "hang", "findings": [finding]}
+
+    def rank_rows(self) -> dict[str, Any]:
+        rows = PageJob.rank_rows(self)["ranks"]
+        return {"ranks": [{**row, "pending_s": 186.0 if row["rank"] < 3 else None} for row in rows]}
+
+
 def slow_job(**changes: Any) -> PageJob:
     return PageJob(**{"name": "demo", "ranks": 4, "steps": 140, "slow_ranks": (2,), **changes})
 
@@ -200,6 +218,18 @@ def test_thousand_ranks_are_lanes_by_node_and_the_slow_one_is_open(
     until_text(page, "#timeline-words", "One of node-042 comes last in")
     until_text(page, "#timeline-words", "of 240 steps")
     until_text(page, "#heat-words", f"Steps 0{DASH}239, 1,024 ranks")
+
+
+def test_job_that_stands_still_shows_who_has_not_come(serve: Serve, open_page: OpenPage) -> None:
+    page = open_page(f"{serve(StandingJob('still', ranks=4, steps=60)).url}/#/jobs/still")
+    until_text(page, "#timeline-words", "The job hangs: rank 3 holds everyone up, for 3.12")
+    assert "at all_reduce 1443 of dp0." in page.inner_text("#timeline-words")
+    page.focus(CANVAS)
+    page.keyboard.press("ArrowDown")
+    until_text(page, ".timeline [aria-live]", "since the last step waits 3.10")
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    until_text(page, ".timeline [aria-live]", "since the last step has not come")
 
 
 def test_new_steps_come_with_their_order(serve: Serve, open_page: OpenPage) -> None:

@@ -136,7 +136,7 @@ export class LaneChart {
       idleTop: topOf(lanes, sums), showNodes: new Set(Object.values(model.nodes)).size > 1,
       cursorLane: document.activeElement === this.canvas && this.cursor ? this.cursor.lane : -1,
       font: `12.5px ${FONT}`, fontBold: `600 12.5px ${FONT}`, fontSmall: `11px ${FONT}`,
-      idleOf: (lane) => idleShare(sums, lane.ranks),
+      idleOf: (lane) => idleShare(sums, lane.ranks), wordOf: (lane) => flagWord(model.report, lane.ranks),
     };
     this.paint(context, this.last);
     this.describe(this.last);
@@ -245,6 +245,14 @@ export class LaneChart {
     const figures = rows.map(([name, value]) => `${name} ${value}`).join(", ");
     setText(this.told, [title, figures, note].filter(Boolean).join(". "));
   }
+}
+
+const FLAG_WORDS = { straggler: "slow", hang: "missing", desync: "out of step" };
+
+/** One word for what a finding says of a lane. */
+function flagWord(report, ranks) {
+  const finding = report?.findings.find((one) => one.ranks?.some((rank) => ranks.includes(rank)));
+  return FLAG_WORDS[finding?.kind] ?? "named";
 }
 
 /** The end of the idle bars' scale: the same for all lanes, and round. */

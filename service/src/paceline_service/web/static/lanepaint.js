@@ -1,7 +1,7 @@
 // What is drawn of a lane whatever its chart: background, cursor, label, bar of its idle share.
 
 import { percent } from "./format.js";
-import { textIn, textTailIn } from "./paint.js";
+import { textTailIn } from "./paint.js";
 
 /** Draw all visible lanes of frame `f`; `inside(lane, y, height)` paints within the plot. */
 export function drawLanes(context, f, inside) {
@@ -78,7 +78,7 @@ function drawLabel(context, f, lane, y) {
   context.fillStyle = lane.role === "slow" ? c.bad : c.ink;
   context.font = lane.role === "slow" ? f.fontBold : f.font;
   const room = f.plotX - x - 8;
-  const role = lane.role;
+  const role = lane.role === "slow" ? f.wordOf(lane) : lane.role;
   const name = f.narrow ? lane.label.replace(/^rank /, "") : lane.label;
   const whole = two || !role ? name : `${name} · ${role}`;
   const fits = context.measureText(whole).width <= room;
@@ -87,7 +87,7 @@ function drawLabel(context, f, lane, y) {
   if (!two) return;
   context.fillStyle = lane.role === "slow" ? c.bad : c["ink-3"];
   const node = f.showNodes && lane.kind === "rank" ? lane.node : "";
-  textIn(context, [role, node].filter(Boolean).join(" · "), x, middle + 8, room);
+  textTailIn(context, f.narrow ? role || node : [role, node].filter(Boolean).join(" · "), x, middle + 8, room);
 }
 
 function drawIdle(context, f, lane, y) {

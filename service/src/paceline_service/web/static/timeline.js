@@ -6,12 +6,12 @@ import { Details, MAX_RANKS } from "./details.js";
 import { setText } from "./dom.js";
 import { count, duration } from "./format.js";
 import { LaneChart } from "./lanechart.js";
-import { drawAxisEnds, drawLanes, lanesEnd } from "./lanepaint.js";
+import { drawLanes, lanesEnd } from "./lanepaint.js";
 import { totals } from "./lanes.js";
-import { textIn } from "./paint.js";
 import { drawSpans } from "./spans.js";
-import { clockTicks, TimeAxis } from "./timeaxis.js";
-import { tickEvery } from "./timescale.js";
+import { drawTail, drawTailHead, standstillWords, tailOf, tailWidth } from "./standstill.js";
+import { TimeAxis } from "./timeaxis.js";
+import { barsFrom, drawCrosshair, drawCuts, drawGrid, drawTimeAxis } from "./timegrid.js";
 import { barrierWords, instantFigures, timelineLegend, timelineWords } from "./timelinewords.js";
 import { toothFigures } from "./toothwords.js";
 
@@ -68,7 +68,9 @@ export class Timeline extends LaneChart {
     const steps = f.view.to - f.view.from;
     f.k = 1;
     while ((f.plotWidth / steps) * f.k < BIN_PX) f.k *= 2;
-    f.axis = new TimeAxis({ from: f.view.from, to: Math.min(f.view.to, Math.max(model.store.last + 1, f.view.from + 0.01)) }, f.plotWidth, (step) => model.timesOf(step));
+    const tail = tailWidth(model, f.view, f.plotWidth);
+    f.tail = tail ? { x: f.plotWidth - tail, width: tail } : null;
+    f.axis = new TimeAxis({ from: f.view.from, to: Math.min(f.view.to, Math.max(model.store.last + 1, f.view.from + 0.01)) }, f.plotWidth - tail, (step) => model.timesOf(step));
     f.barsFrom = f.k > 1 ? barsFrom(f) : 0;
     f.ordered = f.plotWidth / steps >= ORDER_FROM_PX ? this.#orderedRanks(f) : new Set();
     f.cellsOf = (step, ranks) => {
@@ -85,11 +87,13 @@ export class Timeline extends LaneChart {
     drawLanes(context, f, (lane, y, height) => {
       drawSpans(context, f, lane, y, height);
       drawLast(context, f, lane, y);
+      if (f.tail) drawTail(context, f, model, lane, y, height);
     });
     this.#findBarriers(f);
     drawBarrierLines(context, f, this.#barriers, this.#chosen || this.#underPointer(f));
     drawCuts(context, f);
-    drawAxis(context, f);
+    drawTimeAxis(context, f);
+    if (f.tail) drawTailHead(context, f, model, lanesEnd(f));
     if (this.hover) drawCrosshair(context, f, this.hover);
     details.want(f.ordered.size && model.store.last >= f.axis.first ? { from: f.axis.first, to: f.axis.end, ranks: [...f.ordered], follow: this.viewport.follow } : null);
     this.loader.want("timeline", f.view.from, f.view.to);
@@ -137,7 +141,7 @@ export class Timeline extends LaneChart {
     const state = last < first ? "" : f.ordered.size === 0 ? "zoom in for the order within steps"
       : gone ? "the order within these steps is not kept any more" : { loading: "loading the order within steps …", failed: "the order within steps cannot be had at present" }[details.state] ?? "";
     setText(this.range, last < first ? "no steps yet" : [last > first ? `steps ${count(first)}–${count(last)}` : `step ${count(first)}`, duration(f.axis.spanNs), state].filter(Boolean).join(" · "));
-    setText(this.words, timelineWords(model, f));
+    setText(this.words, [standstillWords(model), timelineWords(model, f)].filter(Boolean).join(" "));
     this.canvas.dataset.bin = f.k;
   }
 
@@ -150,21 +154,25 @@ export class Timeline extends LaneChart {
   }
 
   stepAtX(x) {
-    return this.last.axis.under(x).place;
+    const { axis } = this.last;
+    return axis.under(Math.min(x, axis.width)).place;
   }
 
   placeAt({ x, lane }) {
+    if (this.last.tail && x > this.last.tail.x) return { x, lane, tail: true };
     return { ...this.last.axis.under(x), x, lane };
   }
 
   placeToSpeak() {
     const { axis } = this.last;
+    if (this.last.tail) return { x: NaN, lane: -1, tail: true };
     const step = Math.min(axis.end - 1, this.model.store.last);
     return step < axis.first ? null : { step, relNs: NaN, x: NaN, lane: -1 };
   }
 
   figures(lane, place) {
     const f = this.last;
+    if (place.tail) return { title: lane.label, rows: [["since the last step", tailOf(this.model, lane)[1]]], note: standstillWords(this.model) };
     const cells = f.cellsOf(place.step, lane.ranks);
     if (cells && place.relNs === place.relNs) return instantFigures(f, lane, place, cells, this.model);
     const bin = Math.floor(place.step / f.k);
@@ -191,83 +199,4 @@ export class Timeline extends LaneChart {
     setText(this.told, barrierWords(one, this.model));
     return this.schedule();
   }
-}
-
-/** The share at which zoomed-out bars begin: what is not work must be large enough to be seen. */
-function barsFrom({ lanes, sums }) {
-  let most = 0;
-  for (const { ranks } of lanes) {
-    const of = (times) => ranks.reduce((sum, rank) => sum + times[rank], 0);
-    const all = of(sums.self) + of(sums.wait) + of(sums.comm);
-    if (all > 0) most = Math.max(most, 1 - of(sums.self) / all);
-  }
-  return [0.75, 0.5].find((share) => most * 2 <= 1 - share) ?? 0;
-}
-
-/** Where steps begin. */
-function drawGrid(context, f) {
-  const bottom = lanesEnd(f);
-  context.strokeStyle = f.colours.line;
-  context.lineWidth = 1;
-  context.beginPath();
-  for (const step of stepTicks(f, 10)) {
-    const x = Math.round(f.plotX + f.axis.x(step)) - 0.5;
-    if (x < f.plotX) continue;
-    context.moveTo(x, f.axisPx - 6);
-    context.lineTo(x, bottom);
-  }
-  context.stroke();
-}
-
-/** Steps whose beginnings are at least about `apart` px from each other. */
-function stepTicks(f, apart) {
-  const every = Math.max(1, tickEvery(f.axis.end - f.axis.first, Math.max(2, f.plotWidth / apart)));
-  const out = [];
-  for (let step = Math.ceil(f.axis.first / every) * every; step < f.axis.end; step += every) out.push(step);
-  return out;
-}
-
-/** A torn edge where a step is drawn shorter than it was. */
-function drawCuts(context, f) {
-  context.strokeStyle = f.colours.surface;
-  context.lineWidth = 3;
-  const bottom = lanesEnd(f);
-  for (let step = f.axis.first; f.k === 1 && step < f.axis.end; step += 1) {
-    if (!f.axis.isCut(step)) continue;
-    const x = f.plotX + (f.axis.x(step) + f.axis.x(step + 1)) / 2;
-    if (x < f.plotX || x > f.plotX + f.plotWidth) continue;
-    context.beginPath();
-    for (let y = f.axisPx, i = 0; y <= bottom; y += 7, i += 1) context.lineTo(x + (i % 2 ? 3 : -3), y);
-    context.stroke();
-  }
-}
-
-function drawAxis(context, f) {
-  const { colours: c, plotX, plotWidth } = f;
-  const bars = f.barsFrom > 0 && !f.narrow ? ` · bars ${f.barsFrom * 100}–100 %` : "";
-  drawAxisEnds(context, f, "time", `step${bars}`);
-  const row = f.axisPx / 2;
-  context.textAlign = "left";
-  context.fillStyle = c["ink-3"];
-  const taken = [];
-  for (const { x, text } of clockTicks(f.axis).sort((a, b) => b.full - a.full || a.x - b.x)) {
-    context.fillRect(plotX + x, row - 5, 1, 5);
-    const end = x + context.measureText(text).width + 8;
-    if (end > plotWidth + 12 || taken.some((other) => x < other.end && other.x < end)) continue;
-    taken.push({ x, end });
-    context.fillText(text, plotX + x + 3, row - 9);
-  }
-  context.fillStyle = c["ink-2"];
-  for (const step of stepTicks(f, 56)) {
-    const x = Math.max(0, f.axis.x(step));
-    const end = f.axis.x(step + 1);
-    if (end - x < 20 && f.axis.x(step) < 0) continue;
-    textIn(context, count(step), plotX + x + 4, row * 1.5 + 1, 60);
-  }
-}
-
-function drawCrosshair(context, f, { x }) {
-  if (!(x >= 0)) return;
-  context.fillStyle = f.colours.focus;
-  context.fillRect(f.plotX + x, f.axisPx - 6, 1, lanesEnd(f) - f.axisPx + 6);
 }
