@@ -146,7 +146,7 @@ def _window(lanes: list[Lane], scroll: int, room: int | None) -> tuple[int, list
 def _title(moment: Moment, look: Look, width: int) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(words.clean(moment.job), "bold")
-    state = moment.state or "connecting"
+    state = words.clean(moment.state) or "connecting"
     text.append(f"  {state}", _STATE_STYLES.get(state, ""))
     seen = moment.detail.get("last_seen_wall_ns")
     if state == "silent" and seen:

@@ -45,8 +45,8 @@ def step_times(table: StepTable, marks: Sequence[tuple[int, str]]) -> Markup:
         path("M" + "L".join(line), "line"),
         h("text", format_ns(round(top)), x=LEFT - 8, y=px(y_of(top) + 4), class_="quiet end"),
         h("text", "0", x=LEFT - 8, y=px(y_of(0) + 4), class_="quiet end"),
-        h("text", f"step {table.steps[0]:,}", x=LEFT, y=_HEIGHT - 2, class_="quiet"),
-        h("text", f"{table.steps[-1]:,}", x=right, y=_HEIGHT - 2, class_="quiet end"),
+        h("text", f"step {table.steps[0]:,}", x=LEFT, y=_HEIGHT - 5, class_="quiet"),
+        h("text", f"{table.steps[-1]:,}", x=right, y=_HEIGHT - 5, class_="quiet end"),
     ]
     for step, word in marks:
         if not table.steps[0] <= step <= table.steps[-1]:
