@@ -46,6 +46,8 @@ class PageJob:
     finding: dict[str, Any] = field(default_factory=dict)
     """Replaces fields of the finding; with ``kind`` it is there whoever is slow."""
     earlier_incidents: int = 0
+    incident: dict[str, Any] = field(default_factory=dict)
+    """Replaces fields of its incident."""
     silent_ranks: tuple[int, ...] = ()
     pending_s: float | None = None
     raw_from: int = 0
@@ -150,11 +152,14 @@ class PageJob:
         last = np.bincount(self_ns.argmax(axis=1), minlength=self.ranks)
         caused = np.array([wait_ns[self_ns.argmax(axis=1) == r].sum() for r in range(self.ranks)])
         blamed = np.zeros(self.ranks)
-        if flagged:
+        if flagged and self.slow_ranks:
             blamed[list(self.slow_ranks)] = caused.sum() / len(self.slow_ranks)
         else:
             blamed = caused
-        findings = [self._finding(slowdown, lost_s) | self.finding] if flagged else []
+        base: dict[str, Any] = {"links": [], "period_steps": None}
+        if self.slow_ranks:
+            base = self._finding(slowdown, lost_s)
+        findings = [base | self.finding] if flagged else []
         causes = {one["cause"]: one["wasted_gpu_s"] for one in findings if one["wasted_gpu_s"]}
         return {
             "schema": "paceline.report/1",
@@ -227,6 +232,7 @@ class PageJob:
         return {
             "healthy": "no rank sets the pace",
             "insufficient_evidence": f"{self.steps} steps are too few to tell",
+            "hang": f"the job hangs: {len(self.finding.get('ranks', ()))} of its ranks hold it up",
         }.get(verdict, verdict)
 
     def _finding(self, slowdown: float, lost_s: float) -> dict[str, Any]:

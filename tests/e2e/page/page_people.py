@@ -30,7 +30,7 @@ def incidents(job: PageJob, number: int) -> list[dict[str, Any]]:
                 "closed_wall_ns": closed,
                 "closed_reason": None if is_open else "recovered" if over else "ended",
                 "earlier_incidents": job.earlier_incidents, "acknowledged": None,
-                "silenced": None,
+                "silenced": None, **job.incident,
             }
         )  # fmt: skip
     return rows

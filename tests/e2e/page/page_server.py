@@ -146,7 +146,8 @@ class _Handler(BaseHTTPRequestHandler):
             found = [row for row in rows if str(row["id"]) == parts[0]]
             if not found:
                 return self._problem(404, "no such incident")
-            return self._json({**found[0], "acknowledgements": []})
+            said = found[0]["acknowledged"]
+            return self._json({**found[0], "acknowledgements": [said] if said else []})
         states = {"open": [True], "closed": [False]}.get(query.get("state", ""), [True, False])
         chosen = [row for row in rows if row["open"] in states]
         return self._json({"incidents": chosen, "next": None})

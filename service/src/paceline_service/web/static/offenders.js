@@ -37,7 +37,7 @@ class OffendersView {
     this.table = h("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Table of offenders" },
       h("table", { "aria-label": "Nodes and GPUs that incidents named" },
         h("thead", {}, h("tr", {}, ["Node", "GPU", "Jobs", "Incidents", "Causes", "First", "Last"].map((name, i) =>
-          h("th", { scope: "col", class: [2, 3].includes(i) ? "" : "text" }, h("span", {}, name))))),
+          h("th", { scope: "col", class: i === 3 ? "" : "text" }, h("span", {}, name))))),
         this.body));
     this.element = h("div", { class: "offenders" },
       h("div", { class: "card-head" }, h("h1", { class: "page-title" }, "Repeat offenders"), h("div", { class: "tools" }, this.days)),
@@ -60,7 +60,7 @@ class OffendersView {
 function row({ node, gpu_uuid: gpu, jobs, incidents, causes, first_wall_ns: first, last_wall_ns: last }) {
   const named = jobs.slice(0, JOBS_NAMED).map((job, i) => [i ? ", " : "", h("a", { href: jobLink(job, { at: "incidents" }) }, job)]);
   return h("tr", {},
-    h("th", { scope: "row", class: "text" }, node), h("td", { class: "text mono" }, gpu ?? "the node"),
-    h("td", {}, `${count(jobs.length)}: `, named, jobs.length > JOBS_NAMED ? " …" : ""), h("td", {}, count(incidents)),
+    h("th", { scope: "row", class: "text" }, node), h("td", { class: gpu ? "text mono" : "text" }, gpu ?? "not known"),
+    h("td", { class: "text" }, `${count(jobs.length)}: `, named, jobs.length > JOBS_NAMED ? " …" : ""), h("td", {}, count(incidents)),
     h("td", { class: "text" }, causes.map(cause).join("; ")), h("td", { class: "text" }, moment(first)), h("td", { class: "text" }, moment(last)));
 }

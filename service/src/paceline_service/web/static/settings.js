@@ -27,14 +27,14 @@ export class SettingsCard {
     this.levelWords = h("p", { class: "hint", id: "level-words" });
     this.stride = h("input", { type: "number", name: "stride", min: 1, max: 10_000, required: true });
     this.enabled = h("input", { type: "checkbox", name: "enabled" });
-    this.interval = h("input", { type: "number", name: "telemetry", min: 0, max: 60, step: 0.1, placeholder: "as started" });
+    this.interval = h("input", { type: "number", name: "telemetry", min: 0, max: 60, step: 0.1, placeholder: "default" });
     this.submit = h("button", { type: "submit", class: "primary" }, "Apply");
     this.undo = h("button", { type: "button", hidden: true, on: { click: () => { this.#touched = false; this.#take(this.#shown); } } }, "Leave as it is");
     this.status = h("p", { class: "status", role: "status" });
     this.follow = h("ul", { class: "evidence" });
     this.form = h("form", { class: "settings" },
       h("label", {}, "Level ", this.level), h("label", { title: "steps whose number it divides are kept whole" }, "Every n-th step, n = ", this.stride),
-      h("label", { title: "seconds between samples; 0: none" }, "Telemetry every ", this.interval, " s"),
+      h("label", { title: "seconds between samples; 0: none; empty: as each sidecar was started" }, "Telemetry every ", this.interval, " s"),
       h("label", {}, this.enabled, " record"), h("div", { class: "row" }, this.submit, this.undo));
     this.form.addEventListener("input", () => { this.#touched = true; this.undo.hidden = false; });
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.#apply(); });
