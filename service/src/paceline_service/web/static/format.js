@@ -1,7 +1,7 @@
 // Figures as people read them, always with their unit. Durations come in nanoseconds.
 
 export const UNKNOWN = "–";
-const THIN = " "; // and no line breaks there
+const THIN = " ";
 
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
