@@ -5,6 +5,12 @@ What follows ``#`` is for the reader: a command can be pasted with it.
 
 from __future__ import annotations
 
+import re
+
+_NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
+"""What a node can be called. Names come from agents, and commands are pasted into shells."""
+_EVERY_NODE = frozenset({"all", "none", "default"})
+"""``scontrol update nodename=ALL`` drains a cluster."""
 _WHY = {
     "cooling": "check its cooling: fans, air flow, thermal paste; then give it back",
     "power": "check its power supply, cables and limit (nvidia-smi -q -d POWER); give it back",
@@ -42,6 +48,11 @@ _ON_HOST = {
 }
 
 
+def names_a_node(name: str) -> bool:
+    """Whether a command may be made of the name of a node: it names one and is nothing more."""
+    return _NODE.match(name) is not None and name.lower() not in _EVERY_NODE
+
+
 def drain(nodes: list[str], reason: str) -> str:
     """Return the command that takes nodes out of service once their jobs end."""
     listed = ",".join(nodes)
@@ -62,6 +73,7 @@ def action_for(
         alone: the job runs on one node, which cannot be drained from under it.
         whole_node: all ranks of the node are slow.
     """
+    node = node if names_a_node(node) else ""
     where = node or f"the node of rank {rank}"
     who = "" if whole_node else f"-rank-{rank}"
     out_of_service = drain([node], f"paceline-{cause.replace('_', '-')}{who}") if node else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paceline.ranks import format_ranks
+from paceline_service.analysis.causes.actions import names_a_node
 from paceline_service.analysis.network.places import Place
 
 _BYTES = ("B", "KiB", "MiB", "GiB")
@@ -67,6 +68,7 @@ def where_sentence(place: Place, nodes: list[str], watched: int) -> str:
 
 def action_of(place: Place, nodes: list[str]) -> str:
     """Return the next command."""
+    nodes = [node for node in nodes if names_a_node(node)]
     if place.what == "fabric":
         return "ibdiagnet --pc -P all=1  # then look for congestion and other jobs on the switches"
     if place.what == "node" and nodes:

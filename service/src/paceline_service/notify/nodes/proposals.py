@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from paceline_service.analysis.causes.actions import names_a_node
 from paceline_service.notify.message import Proposal
 
 TAINT = "paceline.dev/straggler"
@@ -18,14 +19,12 @@ KINDS = frozenset({"straggler", "hang", "communication"})
 """Kinds of incidents for which a node may be at fault (``incidents/offences.py``)."""
 _NOT_THE_NODE = frozenset({"input", "gc"})
 """What another node would not change: the data, and the program itself."""
-_NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
 _KUBERNETES = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*\Z")
-_EVERY_NODE = frozenset({"all", "none", "default", "localhost"})
 
 
 def is_node_name(name: str) -> bool:
     """Whether a command may be made with ``name``: it names one node, and cannot be more."""
-    return _NODE.match(name) is not None and name.lower() not in _EVERY_NODE
+    return names_a_node(name) and name.lower() != "localhost"
 
 
 def is_kubernetes_name(name: str) -> bool:
