@@ -31,7 +31,8 @@ export class Heatmap {
       h("div", { class: "card-head" }, h("h2", { id: "heat-title" }, "Who waits: every rank, every step"),
         h("div", { class: "heat-legend" }, "waits ", this.low, h("i", { class: "heat-ramp" }), this.high, " of the step")),
       this.words, this.wrap = h("div", { class: "heat-wrap" }, this.canvas),
-      h("p", { class: "hint", "aria-hidden": "true" }, "Bars: idle share over these steps. Click a row (or ↑ ↓ and Enter) to pin its rank's lane above; drag, wheel and keys move over steps as there"),
+      h("p", { class: "hint", "aria-hidden": "true" },
+        "Bars: idle share over these steps. Click a row (or ↑ ↓ and Enter) to pin its rank's lane above; drag, wheel and keys move over steps as there"),
       this.told);
     onTheme(() => this.schedule());
     viewport.onChange(() => this.schedule());

@@ -19,6 +19,11 @@ const ORDER_FROM_PX = 14; // a step narrower than this shows no order
 const BIN_PX = 3;
 const SLICES = 150_000; // drawn in their order at most; the lanes below show shares
 
+const ORDER = {
+  loading: "loading the order within steps …", failed: "the order within steps cannot be had at present",
+  gone: "the order within these steps is not kept any more",
+};
+
 export class Timeline extends LaneChart {
   #barriers = [];
   #barrierKey = "";
@@ -70,7 +75,9 @@ export class Timeline extends LaneChart {
     while ((f.plotWidth / steps) * f.k < BIN_PX) f.k *= 2;
     const tail = tailWidth(model, f.view, f.plotWidth);
     f.tail = tail ? { x: f.plotWidth - tail, width: tail } : null;
-    f.axis = new TimeAxis({ from: f.view.from, to: Math.min(f.view.to, Math.max(model.store.last + 1, f.view.from + 0.01)) }, f.plotWidth - tail, (step) => model.timesOf(step));
+    const end = Math.max(model.store.last + 1, f.view.from + 0.01); // there is no time behind the newest step
+    const view = { from: f.view.from, to: Math.min(f.view.to, end) };
+    f.axis = new TimeAxis(view, f.plotWidth - tail, (step) => model.timesOf(step));
     f.barsFrom = f.k > 1 ? barsFrom(f) : 0;
     f.ordered = f.plotWidth / steps >= ORDER_FROM_PX ? this.#orderedRanks(f) : new Set();
     f.cellsOf = (step, ranks) => {
@@ -95,7 +102,9 @@ export class Timeline extends LaneChart {
     drawTimeAxis(context, f);
     if (f.tail) drawTailHead(context, f, model, lanesEnd(f));
     if (this.hover) drawCrosshair(context, f, this.hover);
-    details.want(f.ordered.size && model.store.last >= f.axis.first ? { from: f.axis.first, to: f.axis.end, ranks: [...f.ordered], follow: this.viewport.follow } : null);
+    const { first, end: behind } = f.axis;
+    const inSight = { from: first, to: behind, ranks: [...f.ordered], follow: this.viewport.follow };
+    details.want(f.ordered.size && model.store.last >= first ? inSight : null);
     this.loader.want("timeline", f.view.from, f.view.to);
   }
 
@@ -137,10 +146,9 @@ export class Timeline extends LaneChart {
     const { model, details } = this;
     const first = f.axis.first;
     const last = Math.min(f.axis.end, model.store.last + 1) - 1;
-    const gone = f.ordered.size > 0 && details.isGone(last);
-    const state = last < first ? "" : f.ordered.size === 0 ? "zoom in for the order within steps"
-      : gone ? "the order within these steps is not kept any more" : { loading: "loading the order within steps …", failed: "the order within steps cannot be had at present" }[details.state] ?? "";
-    setText(this.range, last < first ? "no steps yet" : [last > first ? `steps ${count(first)}–${count(last)}` : `step ${count(first)}`, duration(f.axis.spanNs), state].filter(Boolean).join(" · "));
+    const steps = last > first ? `steps ${count(first)}–${count(last)}` : `step ${count(first)}`;
+    const order = f.ordered.size === 0 ? "zoom in for the order within steps" : ORDER[details.isGone(last) ? "gone" : details.state];
+    setText(this.range, last < first ? "no steps yet" : [steps, duration(f.axis.spanNs), order].filter(Boolean).join(" · "));
     setText(this.words, [standstillWords(model), timelineWords(model, f)].filter(Boolean).join(" "));
     this.canvas.dataset.bin = f.k;
   }
@@ -191,7 +199,8 @@ export class Timeline extends LaneChart {
     if (!one) {
       this.#chosen = "";
       if (barriers.length) this.viewport.pan(by * this.stride * 3);
-      return setText(this.told, barriers.length ? "No more barriers on the screen; moved on." : "No barriers are shown here; zoom in until the order within steps is drawn.");
+      return setText(this.told, barriers.length ? "No more barriers on the screen; moved on."
+        : "No barriers are shown here; zoom in until the order within steps is drawn.");
     }
     this.#chosen = one.id;
     const x = axis.xAt(one.step, one.at);
