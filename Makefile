@@ -1,7 +1,7 @@
 # Everything goes into .venv; `make test` and `make demo` need python3, make and a C compiler.
 # PYTHON=python3.12 make setup   chooses another Python (3.10 to 3.13).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check fuzz check bench clean format dashboards metrics-doc constraints
+.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check fuzz check bench clean format dashboards dashboards-pixels metrics-doc constraints
 
 PY := .venv/bin/python
 # RANK chooses the demo's slow rank; under torchrun the same name means something else.
@@ -74,6 +74,9 @@ metrics-doc: setup ## Write the tables of docs/metrics.md from the catalogue
 
 dashboards: setup ## Build the committed dashboards, alerts and recording rules
 	$(PY) -m paceline_dashboards.build build dashboards/dist --prometheus-only dashboards/dist-prometheus --rules deploy/prometheus/rules
+
+dashboards-pixels: setup ## Draw the dashboards with Grafana's components (npm, 450 MB; 6 minutes)
+	@$(PY) -m pytest -n 0 -m pixels tests/pixels
 
 constraints: setup ## Resolve constraints.txt anew
 	$(PY) tools/constraints.py

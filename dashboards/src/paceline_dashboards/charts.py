@@ -14,6 +14,8 @@ Json = dict[str, Any]
 
 COLOURS_OF_IDLENESS = "Oranges"
 """One hue from light to dark: readable in grey and by people who cannot tell red from green."""
+FULL_COLOUR = 0.5
+"""The idle share that has the strongest colour: beyond it a job is in trouble anyway."""
 MEDIAN = "median of all ranks"
 LIMIT = "limit"
 _LEGEND = {"displayMode": "list", "placement": "bottom", "calcs": [], "showLegend": True}
@@ -29,16 +31,28 @@ def lines(
     stacked: bool = False,
     top_is_one: bool = False,
     from_zero: bool = True,
+    at_least: float | None = None,
     overrides: Sequence[Json] = (),
 ) -> TimeSeries:
     """Return lines over time, or filled and stacked ones.
 
     A line called ``MEDIAN`` is drawn as what others are compared with, one called ``LIMIT`` too.
+
+    Args:
+        title: the panel's title.
+        about: what a reader must know.
+        targets: queries over time.
+        unit: of the values.
+        stacked: on each other, filled.
+        top_is_one: the scale ends at 1.
+        from_zero: the scale begins at 0.
+        at_least: how far the scale goes where all is 0.
+        overrides: settings of lines, by name.
     """
     return TimeSeries(
         **common(title, about, targets),
         unit=unit,
-        fillOpacity=60 if stacked else 5,
+        fillOpacity=60 if stacked else 0,
         lineWidth=1,
         showPoints="never",
         stacking={"mode": "normal" if stacked else "none", "group": "A"},
@@ -47,6 +61,7 @@ def lines(
         legendPlacement="bottom",
         valueMin=0 if from_zero else None,
         valueMax=1 if top_is_one else None,
+        axisSoftMax=at_least,
         overrides=[*_compared(), *overrides],
     )
 
@@ -65,7 +80,7 @@ def _compared() -> list[Json]:
 
 
 def heatmap(title: str, about: str, target: Target) -> OptionsPanel:
-    """Return cells of a ratio from 0 to 1, one row per series."""
+    """Return cells of a ratio from 0 to ``FULL_COLOUR``, one row per series."""
     return OptionsPanel(
         **common(title, about, [target]),
         plugin="heatmap",
@@ -81,7 +96,7 @@ def heatmap(title: str, about: str, target: Target) -> OptionsPanel:
                 "steps": 64,
                 "reverse": False,
                 "min": 0,
-                "max": 1,
+                "max": FULL_COLOUR,
             },
             "rowsFrame": {"layout": "auto", "value": "idle"},
             "showValue": "never",
@@ -106,6 +121,7 @@ def states(
     filled: bool = False,
     row_height: float = 0.8,
     none: str = "none",
+    newest: str = "",
 ) -> OptionsPanel:
     """Return a lane per series, coloured by the state that its number stands for.
 
@@ -118,9 +134,11 @@ def states(
         filled: a state lasts until the next; otherwise a missing sample is a gap.
         row_height: part of the lane that is drawn.
         none: what is said where there is nothing.
+        newest: while a dashboard follows the present, show only so much of it.
     """
     return OptionsPanel(
         **common(title, about, targets),
+        timeFrom=newest or None,
         plugin="state-timeline",
         options={
             "mergeValues": True,
@@ -135,8 +153,7 @@ def states(
             "custom": {
                 "lineWidth": 0,
                 "fillOpacity": 85,
-                "spanNulls": filled,
-                "insertNulls": False,
+                **({"spanNulls": True} if filled else {}),
             },
             "color": {"mode": "thresholds"},
             "mappings": list(mappings),

@@ -87,6 +87,13 @@ def several(
     )
 
 
+def span(name: str, label: str, choices: tuple[str, ...]) -> Template:
+    """Return a variable that chooses a span of time; the first is chosen at first."""
+    return Template(
+        name=name, label=label, type="custom", query=",".join(choices), default=choices[0]
+    )
+
+
 def to_dashboard(uid: str, **values: str) -> str:
     """Return the address of another dashboard with the same sources and times."""
     chosen = "".join(f"&var-{name}={value}" for name, value in values.items())

@@ -36,8 +36,8 @@ def _now() -> Section:
                 decimals=1,
             ),
             stat(
-                "Dropped in the time shown",
-                "Everything that was lost, at any stage, and counted.",
+                "Dropped",
+                "Everything that was lost in the time shown, at any stage, and counted.",
                 query(q.DROPPED_SHOWN),
                 unit="short",
                 thresholds=limits((None, GOOD), (1, WARNING)),
@@ -111,6 +111,7 @@ def _ingest() -> Section:
                     query(q.growth(m.INGEST_COMMIT_FAILURES), "commits that failed"),
                 ],
                 unit="short",
+                at_least=1,
             ),
         ),
     )
@@ -159,6 +160,7 @@ def _analysis() -> Section:
                     query(q.growth(m.CHECKPOINTS_USED), "checkpoint used"),
                 ],
                 unit="short",
+                at_least=1,
             ),
         ),
     )
@@ -187,6 +189,7 @@ def _store() -> Section:
                     query(q.growth(m.PERSIST_GIVEN_UP, "what"), "given up: {{what}}"),
                 ],
                 unit="short",
+                at_least=1,
             ),
             lines(
                 "Checkpoints",
@@ -206,6 +209,7 @@ def _store() -> Section:
                 "What was lost, at the stage and for the reason told.",
                 [query(q.DROPPED, "{{stage}}: {{reason}}")],
                 unit="short",
+                at_least=1,
             ),
         ),
     )
@@ -236,6 +240,7 @@ def _process() -> Section:
                     query(q.now(m.NOTIFICATIONS_WAITING), "waiting"),
                 ],
                 unit="short",
+                at_least=1,
             ),
         ),
         line(

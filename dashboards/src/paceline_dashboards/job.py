@@ -59,7 +59,7 @@ def _answer() -> Section:
                 decimals=2,
             ),
             stat(
-                "Would come back",
+                "Recoverable",
                 "Share of the job's time that it gets back when what the findings name is gone.",
                 query(q.RECOVERABLE),
                 unit="percentunit",
@@ -97,7 +97,7 @@ def _answer() -> Section:
                 thresholds=limits((None, GOOD), (1, WARNING)),
                 decimals=1,
             ),
-            widths=(4, 2, 3, 3, 3, 3, 3, 3),
+            widths=(3,) * 8,
         ),
         line(
             7,
@@ -154,8 +154,8 @@ def _steps() -> Section:
             8,
             lines(
                 "Step time",
-                "Median and 99th percentile of the time of a step.",
-                [query(q.STEP_P50, "median"), query(q.STEP_P99, "99th percentile")],
+                "Mean, and the 99th percentile as exactly as the buckets of the histogram tell it.",
+                [query(q.STEP_MEAN, "mean"), query(q.STEP_P99, "99th percentile")],
                 unit="s",
             ),
             lines(
@@ -236,6 +236,7 @@ def _blame() -> Section:
                 "without end is a job that hangs.",
                 [query(q.IN_FLIGHT, "rank {{rank}}")],
                 unit="s",
+                at_least=10,
             ),
         ),
     )
@@ -276,6 +277,7 @@ def _trust() -> Section:
                 "less sure; they say so.",
                 [query(q.DROPPED, "{{stage}}: {{reason}}")],
                 unit="short",
+                at_least=1,
             ),
         ),
     )
@@ -290,6 +292,11 @@ def dashboard(sources: frame.Sources) -> Dashboard:
         [
             frame.job(),
             frame.several("rank", "Rank", variables.RANKS, of_all=True, by_number=True),
+            *(
+                [frame.span("lanes", "Lanes show", ("30s", "5s", "10s", "1m", "5m"))]
+                if sources.sql
+                else []
+            ),
         ],
         [
             _answer(),
@@ -297,7 +304,6 @@ def dashboard(sources: frame.Sources) -> Dashboard:
             job_steps.who_waits(),
             _steps(),
             _blame(),
-            *([job_steps.lanes()] if sources.sql else []),
             _trust(),
         ],
         sources=sources,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline_dashboards import frame
 from paceline_dashboards.charts import bars, heatmap, lines, sawtooth, states
-from paceline_dashboards.layout import Section, line, section
+from paceline_dashboards.layout import Line, Section, line, section
 from paceline_dashboards.panels import bar_gauge, link, override, table
 from paceline_dashboards.queries import job as q
 from paceline_dashboards.queries import sql as statements
@@ -15,6 +15,10 @@ _TO_STEP = (
     f"/d/{frame.JOB}?${{datasource:queryparam}}&${{sql:queryparam}}&${{page:queryparam}}"
     "&var-job=${job}&from=${__data.fields.from_ms}&to=${__data.fields.to_ms}"
 )
+
+
+# Grafana 13 goes by hideFrom, older ones by hidden.
+_HIDDEN = {"viz": True, "legend": False, "tooltip": False}
 
 
 def sawtooth_section(*, with_sql: bool) -> Section:
@@ -47,9 +51,9 @@ def sawtooth_section(*, with_sql: bool) -> Section:
         slow=r"\(named\)",
     )
     lines_of_it = (
-        (line(10, teeth, mean, widths=(15, 9)), line(7, standing))
+        (line(10, teeth, widths=(24,)), _lanes(), line(9, mean, standing, widths=(9, 15)))
         if with_sql
-        else (line(10, mean, standing, widths=(10, 14)),)
+        else (line(10, mean, standing, widths=(9, 15)),)
     )
     return section("The sawtooth: fast ranks stand, the slow one never does", *lines_of_it)
 
@@ -62,8 +66,8 @@ def who_waits() -> Section:
             10,
             heatmap(
                 "Idle share, rank by time",
-                "Dark: the rank waits for others. A pale row among dark ones is the rank that all "
-                "others wait for.",
+                "The stronger the colour, the more the rank waits. A faint row among strong ones "
+                "is the rank that all others wait for.",
                 query(q.IDLE_BY_RANK, "{{row}}"),
             ),
             bar_gauge(
@@ -92,48 +96,45 @@ def who_waits() -> Section:
     )
 
 
-def lanes() -> Section:
-    """Return what needs PostgreSQL: lanes and single steps."""
-    return section(
-        "Step by step",
-        line(
-            10,
-            states(
-                "Lanes (zoom in to some seconds)",
-                "What each rank did, on its node's clock: works, stands (has arrived and waits for "
-                "the last one), transfers. Of long times the newest part is drawn; the table "
-                "beside has links to single steps.",
-                [sql(statements.LANES, series=True)],
-                mappings=value_mappings((*LANES, (" ", "transparent"))),
-                words=False,
-                filled=True,
-                row_height=0.9,
-                none="no lanes in the time shown",
-            ),
-            table(
-                "Costliest steps in the time shown",
-                "The steps in which ranks waited longest, summed over the ranks. A click on a "
-                "step shows it in the lanes.",
-                [sql(statements.COSTLIEST_STEPS)],
-                columns={
-                    "step": "step",
-                    "began": "began",
-                    "took_s": "took",
-                    "stood_s": "stood",
-                    "last_in": "last in",
-                    "from_ms": "from_ms",
-                    "to_ms": "to_ms",
-                },
-                sort_by="stood",
-                overrides=[
-                    override("step", links=link("Show in the lanes", _TO_STEP)),
-                    override("took", unit="s", decimals=3),
-                    override("stood", unit="s", decimals=3),
-                    override("began", unit="time:HH:mm:ss.SSS"),
-                    override("from_ms", custom__hideFrom={"viz": True}),
-                    override("to_ms", custom__hideFrom={"viz": True}),
-                ],
-            ),
-            widths=(15, 9),
+def _lanes() -> Line:
+    return line(
+        10,
+        states(
+            "Lanes",
+            "What each rank did, on its node's clock: works, stands (has arrived and waits for "
+            "the last one), transfers. Live, the newest part: *Lanes show* above says how "
+            "much. Otherwise the time that is chosen; zoom in, or click on a step beside.",
+            [sql(statements.LANES, series=True)],
+            mappings=value_mappings((*LANES, (" ", "transparent"))),
+            words=False,
+            filled=True,
+            row_height=0.9,
+            none="no lanes in the time shown",
+            newest="$lanes",
         ),
+        table(
+            "Costliest steps in the time shown",
+            "The steps in which ranks waited longest, summed over the ranks. A click on a "
+            "step shows it in the lanes.",
+            [sql(statements.COSTLIEST_STEPS)],
+            columns={
+                "step": "step",
+                "began": "began",
+                "took_s": "took",
+                "stood_s": "stood",
+                "last_in": "last in",
+                "from_ms": "from_ms",
+                "to_ms": "to_ms",
+            },
+            sort_by="stood",
+            overrides=[
+                override("step", links=link("Show in the lanes", _TO_STEP)),
+                override("took", unit="s", decimals=3),
+                override("stood", unit="s", decimals=3),
+                override("began", unit="time:HH:mm:ss.SSS"),
+                override("from_ms", custom__hideFrom=_HIDDEN, custom__hidden=True),
+                override("to_ms", custom__hideFrom=_HIDDEN, custom__hidden=True),
+            ],
+        ),
+        widths=(15, 9),
     )

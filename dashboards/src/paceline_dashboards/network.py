@@ -12,7 +12,7 @@ from paceline_dashboards.promql import IN_JOB
 from paceline_dashboards.queries import network as q
 from paceline_dashboards.queries import variables
 from paceline_dashboards.targets import query, rows
-from paceline_dashboards.words import BAD, GOOD, NAMED, NEUTRAL, WARNING, goes_on
+from paceline_dashboards.words import BAD, COMPUTE, GOOD, NAMED, NEUTRAL, WARNING, goes_on
 
 _BYTES = "Bps"
 
@@ -37,7 +37,7 @@ def _answer() -> Section:
                 thresholds=limits((None, GOOD), (1, BAD)),
             ),
             stat(
-                "Exposed communication",
+                "Exposed comm.",
                 "Share of all ranks' time in which they do nothing but transfer data.",
                 query(q.EXPOSED_SHARE),
                 unit="percentunit",
@@ -99,6 +99,7 @@ def _groups() -> Section:
                 "Bus bandwidth now, the twelve slowest.",
                 query(q.SLOWEST_BUSBW, whose, instant=True),
                 unit=_BYTES,
+                colour=COMPUTE,
             ),
             widths=(9, 9, 6),
         ),
@@ -155,6 +156,7 @@ def _groups() -> Section:
                 [query(q.EXPOSED_BY_RANK, "rank {{rank}}")],
                 unit="percentunit",
             ),
+            widths=(14, 10),
         ),
     )
 
@@ -175,6 +177,7 @@ def _ports() -> Section:
                 "In a second, by port and kind: a port with errors is where to look first.",
                 [query(q.IB_ERRORS, "{{node}} {{device}} {{kind}}")],
                 unit="short",
+                at_least=1,
             ),
         ),
     )

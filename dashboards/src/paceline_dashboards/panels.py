@@ -22,6 +22,7 @@ class OptionsPanel(Panel):  # type: ignore[misc]  # grafanalib publishes no type
     """A panel that is its plugin's name, its options and its field settings."""
 
     plugin: str = attr.ib(default="")
+    timeFrom: str | None = attr.ib(default=None)
     unit: str = attr.ib(default="")
     options: Json = attr.ib(factory=dict)
     defaults: Json = attr.ib(factory=dict)
@@ -127,8 +128,10 @@ def bar_gauge(
     unit: str = "none",
     links: Sequence[Json] = (),
     decimals: int = 2,
+    colour: str = "",
 ) -> OptionsPanel:
-    """Return one bar per series, its latest value."""
+    """Return one bar per series, its latest value; from yellow to red unless there is a colour."""
+    shade = {"mode": "fixed", "fixedColor": colour} if colour else {"mode": "continuous-YlRd"}
     return OptionsPanel(
         **common(title, about, [target]),
         plugin="bargauge",
@@ -154,7 +157,7 @@ def bar_gauge(
         defaults={
             "min": 0,
             "decimals": decimals,
-            "color": {"mode": "continuous-YlRd"},
+            "color": shade,
             "links": list(links),
             "noValue": "none",
         },
@@ -201,7 +204,12 @@ def table(
             "sortBy": [{"displayName": sort_by, "desc": descending}],
         },
         defaults={
-            "custom": {"align": "auto", "inspect": False, "cellOptions": {"type": "auto"}},
+            "custom": {
+                "align": "auto",
+                "inspect": False,
+                "cellOptions": {"type": "auto"},
+                "minWidth": 80,
+            },
             "noValue": "none",
         },
         overrides=list(overrides),

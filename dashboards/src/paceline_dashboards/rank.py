@@ -64,13 +64,13 @@ def _who() -> Section:
                     "kind": "finding",
                     "cause": "cause",
                     "Value #A": "GPU-hours wasted",
-                    "Value #B": "would come back",
+                    "Value #B": "recoverable",
                     "Value #C": "incidents in 30 days",
                 },
                 sort_by="GPU-hours wasted",
                 overrides=[
                     override("GPU-hours wasted", decimals=3),
-                    override("would come back", unit="percentunit", decimals=1),
+                    override("recoverable", unit="percentunit", decimals=1),
                 ],
             ),
         ),
@@ -214,18 +214,21 @@ def _gpu() -> Section:
                 "Memory errors, corrected and not, in the time shown.",
                 [query(q.ECC_ERRORS, "rank {{rank}}: {{kind}}")],
                 unit="short",
+                at_least=1,
             ),
             lines(
                 "PCIe replays",
                 "Transfers in a second that had to be repeated: a riser, a slot, a cable.",
                 [query(q.PCIE_REPLAYS, "rank {{rank}}")],
                 unit="short",
+                at_least=1,
             ),
             lines(
                 "NVLink errors",
                 "CRC, replay and recovery errors in a second.",
                 [query(q.NVLINK_ERRORS, "rank {{rank}}")],
                 unit="short",
+                at_least=1,
             ),
         ),
     )
@@ -276,6 +279,7 @@ def _host() -> Section:
                 "Killed for want of memory",
                 "Processes of the node in the time shown.",
                 [query(q.NODE_OOM_KILLS, "{{node}}")],
+                at_least=1,
             ),
         ),
     )
@@ -297,6 +301,7 @@ def _network() -> Section:
                 "In a second, by port and kind.",
                 [query(q.IB_ERRORS, "{{node}} {{device}} {{kind}}")],
                 unit="short",
+                at_least=1,
             ),
             lines(
                 "InfiniBand, data without credit",
@@ -325,6 +330,7 @@ def _network() -> Section:
                 "Packets a second that were bad or dropped.",
                 [query(q.NIC_ERRORS, "{{node}} {{device}}")],
                 unit="short",
+                at_least=1,
             ),
         ),
     )

@@ -17,16 +17,14 @@ class View:
     values: dict[str, str]
     """Variable -> value; several values as a regular expression."""
 
-    @property
-    def step_s(self) -> int:
-        """Return the distance of samples."""
-        return INTERVAL_S
+    step_s: int = INTERVAL_S
+    """The distance of samples."""
 
     def promql(self, expr: str) -> str:
         """Return a query as Grafana sends it to Prometheus."""
         own = {
             # Grafana takes four scrapes, or the distance of samples and a scrape.
-            "__rate_interval": f"{4 * INTERVAL_S}s",
+            "__rate_interval": f"{4 * self.step_s}s",
             "__range": f"{max(int(self.to_s - self.from_s), 1)}s",
         }
         return self._filled(expr, own)

@@ -127,7 +127,9 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus_over(recording: Recording, directory: Path) -> Iterator[Prometheus]:
+def prometheus_over(
+    recording: Recording, directory: Path, interval_s: int = INTERVAL_S
+) -> Iterator[Prometheus]:
     """Run a Prometheus over a recording; skip where there is none."""
     promtool, binary = shutil.which("promtool"), shutil.which("prometheus")
     if promtool is None or binary is None:
@@ -151,7 +153,7 @@ def prometheus_over(recording: Recording, directory: Path) -> Iterator[Prometheu
                 binary, f"--config.file={config}", f"--storage.tsdb.path={data}",
                 "--storage.tsdb.retention.time=10y", f"--web.listen-address={address}",
                 # A scrape marks the end of a series that is gone; OpenMetrics has no such mark.
-                f"--query.lookback-delta={INTERVAL_S + 5}s",
+                f"--query.lookback-delta={interval_s + 5}s",
             ],
             stdout=log, stderr=log,
         )  # fmt: skip

@@ -84,7 +84,8 @@ IDLE_BY_NODE = _share(
 )
 CAUSED_WAIT = top(16, total(rate(m.RANK_CAUSED_WAIT_SECONDS, OF_RANKS), "rank"))
 
-STEP_P50, STEP_P99 = (quantile(share, m.STEP_SECONDS, IN_JOB) for share in (0.5, 0.99))
+STEP_MEAN = f"{total(rate(m.STEP_SECONDS, IN_JOB, suffix='_sum'))} / {_STEPS}"
+STEP_P99 = quantile(0.99, m.STEP_SECONDS, IN_JOB)
 _RANKS = total(series(m.JOB_RANKS, IN_JOB))
 
 

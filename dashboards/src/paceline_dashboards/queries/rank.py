@@ -63,7 +63,7 @@ def newest_median(gauge: Metric) -> str:
 
 
 THROTTLED = largest(series(m.RANK_THROTTLED, OF_RANKS), "rank", "reason")
-THROTTLE_SHARE = total(rate(m.RANK_THROTTLE_SECONDS, OF_RANKS), "rank", "reason")
+THROTTLE_SHARE = total(rate(m.RANK_THROTTLE_SECONDS, OF_RANKS), "rank", "reason") + " > 0"
 GPU_CLOCK_LIMIT = largest(series(m.RANK_SM_CLOCK_MAX_HERTZ, OF_RANKS))
 GPU_POWER_LIMIT = largest(series(m.RANK_GPU_POWER_LIMIT_WATTS, OF_RANKS))
 PCIE_REPLAYS = total(rate(m.RANK_PCIE_REPLAYS, OF_RANKS), "rank")
