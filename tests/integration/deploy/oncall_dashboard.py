@@ -35,7 +35,7 @@ def keep(
     """Write down what the dashboard shows: samples of the metrics, answers of the database."""
     recording = Recording(began_s=metrics[0][0])
     for at_s, text in metrics:
-        recording.add(at_s, text)
+        recording.add(at_s, text.strip())
     recording.write(directory / "metrics.om")
     ended_s = int(recording.ended_s)
     began_s = max(int(metrics[0][0]), ended_s - SHOWN_S)

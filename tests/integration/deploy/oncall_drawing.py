@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
+from rich.theme import Theme
 
 COLUMNS = 100
 _STYLE = """
@@ -36,7 +37,10 @@ def terminal(text: str, path: Path) -> None:
 
 def runbook(markdown: str, path: Path) -> None:
     """Draw a runbook as a terminal shows it."""
-    console = Console(width=COLUMNS, force_terminal=True, record=True, file=io.StringIO())
+    plain = Theme({"markdown.code": "bold", "markdown.h2": "bold", "markdown.link_url": "blue"})
+    console = Console(
+        width=COLUMNS, force_terminal=True, record=True, file=io.StringIO(), theme=plain
+    )
     console.print(Markdown(markdown, code_theme="ansi_light", hyperlinks=False))
     _save(console, path)
 
