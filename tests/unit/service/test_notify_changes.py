@@ -43,7 +43,7 @@ def test_a_message_names_node_reason_cost_next_command_and_page() -> None:
     assert told.cost == "91.7 GPU-s"
     assert told.action is not None
     assert told.action.startswith("scontrol update nodename=node-a")
-    assert told.page_url == "https://paceline.example/#/jobs/llm?attempt=2&incident=17"
+    assert told.page_url == "https://paceline.example/#/incidents/17"
     assert told.dashboard_url == "https://grafana.example/d/paceline-job?var-job=llm"
     assert told.earlier_incidents == 3
 

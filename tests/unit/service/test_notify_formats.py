@@ -178,7 +178,7 @@ def test_a_name_is_no_mention_link_or_markup_in_slack(name: str) -> None:
         texts = [block.get("text"), *block.get("fields", ()), *block.get("elements", ())]
         marked += [one["text"] for one in texts if one and one["type"] == "mrkdwn"]
     for text in marked:
-        rest = text.replace("<https://paceline.example/#/jobs/llm?attempt=2&incident=17|", "")
+        rest = text.replace("<https://paceline.example/#/incidents/17|", "")
         assert "<" not in rest
     assert content["mrkdwn"] is False
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -38,12 +38,9 @@ class Links:
     page: str = ""
     dashboards: str = ""
 
-    def page_of(self, job: str, attempt: int, incident: int) -> str:
+    def page_of(self, incident: int) -> str:
         """Return the address of an incident on the page."""
-        if not self.page:
-            return ""
-        asked = urlencode({"attempt": attempt, "incident": incident})
-        return f"{self.page.rstrip('/')}/#/jobs/{quote(job, safe='')}?{asked}"
+        return f"{self.page.rstrip('/')}/#/incidents/{incident}" if self.page else ""
 
     def dashboard_of(self, job: str) -> str:
         """Return the address of the dashboard of a job."""
@@ -108,7 +105,7 @@ def facts_of(
         acknowledged_note=_text(said["note"]),
         silenced_by="",
         silenced_until_wall_ns=None,
-        page_url=links.page_of(row["job"], row["attempt"], row["id"]),
+        page_url=links.page_of(row["id"]),
         dashboard_url=links.dashboard_of(row["job"]),
     )
 
