@@ -11,7 +11,11 @@ export const MAX_RANKS = 1024; // the API's limit
 const MAX_PIECES = 600_000; // kept; about 30 MB
 const REST = 0.5; // a collector that needs 100 ms for a page is left in peace for 50 ms,
 const REST_FOLLOWING = 3; // or for 300 ms where this goes on all the time
+const LIVE_MS = 2_000; // new steps are gathered for so long: a page costs the collector the same for one as for ten
+const LOOK_MS = 200;
 const RETRY_MS = 8_000;
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** [336, 337, 338, 0] -> "0,336-338". */
 export function rankRanges(ranks) {
@@ -33,6 +37,8 @@ export class Details {
   #busy = false;
   #pieces = 0;
   #perCell = 12;
+  #newest = -1;
+  #liveAt = -Infinity;
 
   /** `onChange()` is called when cells came or the state changed. */
   constructor(model, onChange) {
@@ -66,6 +72,7 @@ export class Details {
     this.#answered.clear();
     this.#gone.clear();
     this.#pieces = 0;
+    this.#newest = -1;
     this.version += 1;
   }
 
@@ -79,6 +86,15 @@ export class Details {
     if (this.#busy) return;
     this.#busy = true;
     for (let query = this.#next(); query; query = this.#next()) {
+      const early = this.#liveAt + LIVE_MS - performance.now();
+      if (query.from > this.#newest && this.#newest >= 0) {
+        if (early > 0) {
+          this.#tell("idle");
+          await pause(Math.min(early, LOOK_MS)); // somebody may go elsewhere meanwhile
+          continue;
+        }
+        this.#liveAt = performance.now();
+      }
       this.#tell("loading");
       const began = performance.now();
       try {
@@ -86,7 +102,7 @@ export class Details {
       } catch (error) {
         if (!this.#refused(query, error)) break;
       }
-      await new Promise((resolve) => setTimeout(resolve, (performance.now() - began) * (this.#wanted?.follow ? REST_FOLLOWING : REST)));
+      await pause((performance.now() - began) * (this.#wanted?.follow ? REST_FOLLOWING : REST));
     }
     this.#busy = false;
     if (this.state === "loading") this.#tell("idle");
@@ -132,6 +148,7 @@ export class Details {
         this.#cells.get(step).set(rank, cell);
       }
     }
+    this.#newest = Math.max(this.#newest, end);
     const seen = (end - query.from + 1) * query.ranks.length;
     this.#perCell = Math.max(4, slices / Math.max(1, seen));
     this.#forget();
