@@ -13,6 +13,7 @@ ARGUMENTS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 SETTLE_MS = 4000
+PATIENCE_MS = 60_000
 
 
 def take(browser: Any, token: str, wanted: dict[str, Any]) -> None:
@@ -34,6 +35,9 @@ def take(browser: Any, token: str, wanted: dict[str, Any]) -> None:
             else:
                 page.get_by_label(where).first.fill(text[0])
         page.wait_for_timeout(SETTLE_MS if wanted.get("steps") else 0)
+        page.wait_for_function(
+            "!document.body.textContent.includes('loading the order')", timeout=PATIENCE_MS
+        )
     path = f"/tmp/pictures/{wanted['name']}.png"
     if "selector" in wanted:
         page.locator(wanted["selector"]).first.screenshot(path=path)
