@@ -131,10 +131,12 @@ def _facts(report: Json) -> Markup:
     job: Json = report.get("job") or {}
     data: Json = report.get("data") or {}
     complete = "complete" if data.get("complete") else "incomplete"
+    stands = report.get("verdict") in ("hang", "desync")  # its own cost is told above
     facts = [
         ("slowdown", _told(report.get("slowdown"), format_times), "of what steps could take"),
         ("waiting", _told(report.get("idle_ratio"), format_ratio), "of all ranks' time"),
-        ("wasted", _told(report.get("wasted_gpu_s"), format_gpu_s), "ranks stood still"),
+        ("wasted", _told(report.get("wasted_gpu_s"), format_gpu_s),
+         "in the steps before" if stands else "ranks stood still"),
         ("gamma", _told(report.get("gamma"), "{:.2f}".format), "communication over own work"),
         ("steps", f"{job.get('steps') or 0:,}", f"{job.get('collectives') or 0:,} collectives"),
         ("ranks seen", f"{job.get('ranks_observed') or 0:,}",
