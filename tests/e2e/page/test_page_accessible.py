@@ -127,7 +127,7 @@ def test_axe_finds_nothing_to_mend(serve: Serve, open_page: OpenPage, scheme: st
     server = serve(*jobs)
     page = open_page(server.url, color_scheme=scheme, refused=True)
     ready = {
-        "#/": ".job-list li", "#/jobs/demo": ".incident", "#/jobs/young": "#gamma tbody tr",
+        "#/": ".job-list li", "#/jobs/demo": ".job .incident", "#/jobs/young": "h1#verdict-title",
         "#/incidents?state=all": ".incident", "#/incidents/1": ".incident.alone",
         "#/offenders": "tbody tr", "#/jobs/nope": ".empty",
     }  # fmt: skip
