@@ -88,6 +88,13 @@ class NotifySettings(BaseSettings):
         default_factory=list,
         description="Hosts that may be sent to without TLS (JSON list), beside loopback.",
     )
+    notify_proxy: str = Field(
+        "", description="HTTP proxy (`http://host:port`) by which receivers with TLS are reached."
+    )
+    notify_direct_hosts: list[str] = Field(
+        default_factory=list,
+        description="Patterns of hosts that are reached without it (JSON list).",
+    )
     notify_dashboard_url: str = Field(
         "", description="Base of Grafana: messages then link the dashboard of the job."
     )

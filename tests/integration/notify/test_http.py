@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -25,6 +26,7 @@ from paceline_service.notify.http import (
     UnansweredError,
 )
 from paceline_service.notify.message import pack, unpack
+from paceline_service.notify.proxy import make_proxy
 from paceline_service.notify.secret import Secret
 from tests.integration.notify.kit import Receiver
 from tests.unit.service.test_notify_formats import EVENTS, SLACK
@@ -122,6 +124,64 @@ def test_a_receiver_that_answers_drop_by_drop_is_given_up_in_time(said: bytes) -
                 Outgoing(timeout_s=0.7).send("POST", url, b"{}", {})
         assert time.monotonic() - began_s < 10
         done.set()
+
+
+@pytest.fixture
+def proxy() -> Iterator[tuple[str, list[str]]]:
+    """An HTTP proxy that leads every tunnel to this machine, and what it was asked."""
+    asked: list[str] = []
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def serve(peer: socket.socket) -> None:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += peer.recv(1)
+        asked.append(head.split(b"\r\n")[0].decode())
+        name = asked[-1].split()[1]
+        if name.startswith("forbidden"):
+            peer.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+            peer.close()
+            return
+        onward = socket.create_connection(("127.0.0.1", int(name.rpartition(":")[2])))
+        peer.sendall(b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n")
+        threading.Thread(target=pump, args=(onward, peer), daemon=True).start()
+        pump(peer, onward)
+        onward.close()
+        peer.close()
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = server.accept()
+                threading.Thread(target=serve, args=(peer,), daemon=True).start()
+
+    server = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=accept, daemon=True).start()
+    yield f"http://127.0.0.1:{server.getsockname()[1]}", asked
+    server.close()
+
+
+def test_a_proxy_leads_to_receivers_and_sees_nothing_of_what_they_are_told(
+    pki: tuple[trustme.CA, Path], misnamed: Receiver, proxy: tuple[str, list[str]]
+) -> None:
+    url, asked = proxy
+    through = Outgoing(ca_file=pki[1], proxy=make_proxy(url, ["*.svc"]))
+    answer = through.send("POST", f"https://other.example:{misnamed.port}/x", b'{"a":1}', {})
+    assert answer.status == 200
+    assert asked == [f"CONNECT other.example:{misnamed.port} HTTP/1.1"]
+    assert misnamed.requests[0].json == {"a": 1}
+    with pytest.raises(NotSentError, match="certificate is refused"):
+        through.send("POST", f"https://someone.example:{misnamed.port}/", b"{}", {})
+    with pytest.raises(NotSentError, match=r"opens no tunnel: HTTP/1\.1 403"):
+        through.send("POST", "https://forbidden.example/", b"{}", {})
+    with pytest.raises(NotSentError, match="has no address"):
+        through.send("POST", "https://nobody.invalid.svc/", b"{}", {})
+    assert len(asked) == 3, "the last one is reached without the proxy"
 
 
 def test_an_incoming_webhook_of_slack_says_each_change_anew(receiver: Receiver) -> None:

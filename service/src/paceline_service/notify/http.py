@@ -1,6 +1,6 @@
 """One request to a receiver: checked addresses, verified TLS, bounded in time and size.
 
-It blocks and runs in a thread. Redirects are not followed, proxies of the environment not used.
+It blocks and runs in a thread. Redirects are not followed, proxies are those of the settings.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from paceline.errors import ConfigError, TransportError
 from paceline_service.notify.addresses import Target, check_address, check_url
+from paceline_service.notify.proxy import Proxy, open_tunnel
 
 TIMEOUT_S = 10.0
 """For everything: name, connection, request, answer."""
@@ -49,6 +50,7 @@ class Outgoing:
         plain_hosts: hosts that may be sent to without TLS, beside this machine.
         ca_file: authorities to trust, beside the system's.
         only_ca: trust those alone.
+        proxy: the way to most receivers, where there is no other.
         timeout_s: for a whole request.
     """
 
@@ -58,10 +60,12 @@ class Outgoing:
         ca_file: Path | None = None,
         *,
         only_ca: bool = False,
+        proxy: Proxy | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._plain_hosts = frozenset(plain_hosts)
         self._timeout_s = timeout_s
+        self._proxy = proxy
         self._tls = ssl.create_default_context()
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         if ca_file is not None:
@@ -114,48 +118,67 @@ class Outgoing:
             connection.close()
 
     def _connect(self, target: Target, deadline_s: float) -> http.client.HTTPConnection:
+        proxy = self._proxy if self._proxy is not None and self._proxy.serves(target) else None
+        near = target if proxy is None else proxy.target
         try:
-            found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(near.host, near.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise NotSentError(f"{target.origin}: its name has no address: {error}") from error
+            raise NotSentError(f"{near.origin}: its name has no address: {error}") from error
         for _, _, _, _, address in found:
-            check_address(str(address[0]), target)
+            check_address(str(address[0]), near)
         failure: Exception | None = None
         for family, kind, protocol, _, address in found[:4]:
             try:
-                return self._open(target, family, kind, protocol, address, deadline_s)
-            except OSError as error:  # ssl.SSLError is one
+                raw = self._dial(family, kind, protocol, address, deadline_s)
+                return self._open(raw, target, proxy is not None, deadline_s)
+            except (OSError, TransportError) as error:  # ssl.SSLError is one of the first
                 failure = error
-        raise NotSentError(f"{target.origin}: {_why(failure)}") from failure
+        by = f" by {near.origin}" if proxy is not None else ""
+        raise NotSentError(f"{target.origin}{by}: {_why(failure)}") from failure
 
-    def _open(
-        self,
-        target: Target,
-        family: int,
-        kind: int,
-        protocol: int,
-        address: tuple[object, ...],
-        deadline_s: float,
-    ) -> http.client.HTTPConnection:
+    @staticmethod
+    def _dial(
+        family: int, kind: int, protocol: int, address: tuple[object, ...], deadline_s: float
+    ) -> socket.socket:
         """Connect to one address: the one that was checked, whatever the name is worth later."""
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("no connection in time")
         raw = socket.socket(family, kind, protocol)
         try:
-            raw.settimeout(left_s)
+            raw.settimeout(_left(deadline_s))
             raw.connect(address)
-            made = http.client.HTTPConnection(target.host, target.port, timeout=left_s)
+        except BaseException:
+            raw.close()
+            raise
+        return raw
+
+    def _open(
+        self, raw: socket.socket, target: Target, by_proxy: bool, deadline_s: float
+    ) -> http.client.HTTPConnection:
+        watchdog = threading.Timer(_left(deadline_s), _shut, [raw])
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            raw.settimeout(_left(deadline_s))
+            if by_proxy:
+                open_tunnel(raw, target)
+            made = http.client.HTTPConnection(target.host, target.port, timeout=_left(deadline_s))
             if target.secure:
-                raw.settimeout(max(0.1, deadline_s - time.monotonic()))
                 raw = self._tls.wrap_socket(raw, server_hostname=target.host)
                 made.default_port = 443
-            raw.settimeout(max(0.1, deadline_s - time.monotonic()))
+            raw.settimeout(_left(deadline_s))
             made.sock = raw
         except BaseException:
             raw.close()
             raise
+        finally:
+            watchdog.cancel()
         return made
+
+
+def _left(deadline_s: float) -> float:
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("no connection in time")
+    return left_s
 
 
 def _shut(sock: socket.socket) -> None:
@@ -169,6 +192,8 @@ def _why(error: Exception | None) -> str:
             f"its certificate is refused: {error.verify_message}; name its authority in "
             "PACELINE_SERVE_NOTIFY_CA_FILE"
         )
+    if isinstance(error, TransportError):
+        return str(error)
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return f"{type(error).__name__}: {error}"[:300]

@@ -14,6 +14,7 @@ from paceline_service.notify.channels.pagerduty import PagerDuty
 from paceline_service.notify.channels.slack import SlackBot, SlackWebhook
 from paceline_service.notify.channels.webhook import Webhook
 from paceline_service.notify.http import Outgoing
+from paceline_service.notify.proxy import make_proxy
 from paceline_service.notify.secret import Secret
 from paceline_service.notify_settings import NotifySettings, Severity
 
@@ -48,7 +49,11 @@ def build_channels(settings: NotifySettings) -> list[Channel]:
     Raises:
         ConfigError: one of them makes no sense.
     """
-    http = Outgoing(settings.notify_plain_http_hosts, _file(settings.notify_ca_file))
+    http = Outgoing(
+        settings.notify_plain_http_hosts,
+        _file(settings.notify_ca_file),
+        proxy=make_proxy(settings.notify_proxy, settings.notify_direct_hosts),
+    )
     channels = [*_of_settings(settings, http), *_of_file(settings, http)]
     names = [one.name for one in channels]
     for name in names:
