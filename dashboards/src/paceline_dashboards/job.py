@@ -29,7 +29,7 @@ from paceline_dashboards.words import (
 GPU_HOURS = "suffix: GPU-h"
 _TO_RANK = frame.to_dashboard(frame.RANK, job="${job}", rank="${__data.fields.rank}")
 _TO_NODE = frame.to_dashboard(frame.RANK, job="${job}", node="${__data.fields.node:percentencode}")
-_ON_PAGE = "${page}/#/jobs/${job}"
+_ON_PAGE = "${page}/#/jobs/${job}?rank=${__data.fields.rank}"
 
 
 def _answer() -> Section:
@@ -154,8 +154,9 @@ def _steps() -> Section:
             8,
             lines(
                 "Step time",
-                "Mean, and the 99th percentile as exactly as the buckets of the histogram tell it.",
-                [query(q.STEP_MEAN, "mean"), query(q.STEP_P99, "99th percentile")],
+                "Mean, and the 99th percentile as exactly as the buckets of the histogram tell it. "
+                "Dots, where Prometheus keeps exemplars: single steps with their slowest rank.",
+                [query(q.STEP_MEAN, "mean"), query(q.STEP_P99, "99th percentile", exemplars=True)],
                 unit="s",
             ),
             lines(

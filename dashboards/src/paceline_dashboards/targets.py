@@ -33,15 +33,36 @@ class SqlTarget(Target):  # type: ignore[misc]  # grafanalib publishes no types
         }
 
 
-def query(expr: str, legend: str = "", *, instant: bool = False, table: bool = False) -> Target:
+@attr.s
+class PromTarget(Target):  # type: ignore[misc]  # grafanalib publishes no types
+    """PromQL, with examples of what was measured where Prometheus keeps them."""
+
+    exemplars: bool = attr.ib(default=False)
+
+    def to_json_data(self) -> Json:
+        """Return the query as Grafana's JSON."""
+        told: Json = super().to_json_data()
+        return {**told, "exemplar": True} if self.exemplars else told
+
+
+def query(
+    expr: str,
+    legend: str = "",
+    *,
+    instant: bool = False,
+    table: bool = False,
+    exemplars: bool = False,
+) -> Target:
     """Return a Prometheus query; the panel gives it its letter."""
-    return Target(
-        expr=expr,
-        legendFormat=legend or "__auto",
-        instant=instant,
-        format="table" if table else "time_series",
-        datasource=DATA_SOURCE,
-    )
+    chosen: Json = {
+        "expr": expr,
+        "legendFormat": legend or "__auto",
+        "instant": instant,
+        "format": "table" if table else "time_series",
+        "datasource": DATA_SOURCE,
+        "exemplars": exemplars,
+    }
+    return PromTarget(**chosen)
 
 
 def rows(expr: str) -> Target:

@@ -68,8 +68,12 @@ def test_fast_ranks_level_off_in_unison_and_the_slow_one_climbs_to_the_end(
 
 def test_all_teeth_begin_at_the_same_place(recorded: Recorded, view: View) -> None:
     lines = teeth(ask(recorded, "The sawtooth", view))
-    begins = {tuple(at_s for at_s, own_s in points if own_s == 0) for points in lines.values()}
+    begins = {
+        tuple(at_s for (at_s, own_s), (_, later_s) in pairwise(points) if own_s == 0 and later_s)
+        for points in lines.values()
+    }
     assert len(begins) == 1
+    assert len(*begins) == STEPS
 
 
 def test_sawtooth_shows_the_newest_whole_steps_of_the_time_shown(

@@ -13,19 +13,21 @@ MAX_LANES = 20_000
 NAMED = " (named)"
 """What is behind the name of a rank that a finding names."""
 
+# LIMIT within the sub-selects and single values instead of joins make the planner go by the key.
 _ATTEMPT = """\
-WITH attempt AS (
-  SELECT a.id FROM job_attempts a JOIN jobs j ON j.id = a.job_id
-  WHERE j.name = ${job:sqlstring} AND EXISTS (
-    SELECT 1 FROM lanes l WHERE l.attempt_id = a.id AND $__unixEpochNanoFilter(l.start_wall_ns))
-  ORDER BY a.ordinal DESC LIMIT 1
+WITH attempt AS MATERIALIZED (
+  SELECT a.id FROM job_attempts a JOIN jobs j ON j.id = a.job_id, LATERAL (
+    SELECT l.rank FROM lanes l
+    WHERE l.attempt_id = a.id AND $__unixEpochNanoFilter(l.start_wall_ns)
+    ORDER BY l.start_wall_ns DESC LIMIT 1) one
+  WHERE j.name = ${job:sqlstring} ORDER BY a.ordinal DESC LIMIT 1
 )"""
 
 _NEWEST = f"""\
 {_ATTEMPT}, newest AS (
   SELECT l.step, l.rank, l.kind, l.start_wall_ns, l.end_wall_ns
-  FROM lanes l JOIN attempt ON l.attempt_id = attempt.id
-  WHERE $__unixEpochNanoFilter(l.start_wall_ns)
+  FROM lanes l
+  WHERE l.attempt_id = (SELECT id FROM attempt) AND $__unixEpochNanoFilter(l.start_wall_ns)
   ORDER BY l.start_wall_ns DESC LIMIT {MAX_LANES}
 )"""
 
@@ -49,6 +51,7 @@ SAWTOOTH = f"""\
       OVER (PARTITION BY step, rank ORDER BY from_ns) AS own_ns
   FROM laid
   UNION ALL SELECT DISTINCT step, rank, 1000, 0 FROM laid
+  UNION ALL SELECT step, rank, MAX(to_ns) + 500, 0 FROM laid GROUP BY step, rank
 ), named AS (
   SELECT DISTINCT p.rank FROM (SELECT DISTINCT rank FROM points) p, attempt, incidents i,
     regexp_split_to_table(i.ranks, ',') AS part,
@@ -90,12 +93,12 @@ SELECT s.step, to_timestamp(s.start_wall_ns / 1e9) AS began, s.duration_ns / 1e9
     ELSE 'rank ' || s.slowest_rank END AS last_in,
   ((s.start_wall_ns - 4 * s.duration_ns) / 1000000)::text AS from_ms,
   ((s.start_wall_ns + 5 * s.duration_ns) / 1000000)::text AS to_ms
-FROM step_summaries s JOIN attempt ON s.attempt_id = attempt.id
-WHERE s.step BETWEEN
-    (SELECT l.step FROM lanes l WHERE l.attempt_id = attempt.id
+FROM step_summaries s
+WHERE s.attempt_id = (SELECT id FROM attempt) AND s.step BETWEEN
+    (SELECT l.step FROM lanes l WHERE l.attempt_id = (SELECT id FROM attempt)
       AND $__unixEpochNanoFilter(l.start_wall_ns) ORDER BY l.start_wall_ns LIMIT 1)
   AND
-    (SELECT l.step FROM lanes l WHERE l.attempt_id = attempt.id
+    (SELECT l.step FROM lanes l WHERE l.attempt_id = (SELECT id FROM attempt)
       AND $__unixEpochNanoFilter(l.start_wall_ns) ORDER BY l.start_wall_ns DESC LIMIT 1)
 ORDER BY s.wait_ns DESC LIMIT 50"""
 
