@@ -13,7 +13,9 @@ import pytest
 
 from tests.integration.deploy.stack import Stack, require
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
+"""Four ranks and six services on two cores that may have other things to do."""
+pytestmark = pytest.mark.timeout(400)
 SERVICES = ("postgres", "collector", "prometheus", "alertmanager", "sidecar", "demo")
 
 
@@ -51,13 +53,14 @@ def query(stack: Stack, text: str) -> list[dict[str, Any]]:
 def test_straggler_of_the_demo_is_seen_in_prometheus_on_the_node_of_the_compose_file(
     stack: Stack,
 ) -> None:
-    flagged = until(lambda: query(stack, 'paceline_rank_flagged{job="demo"} == 1'))
-    assert {one["metric"]["rank"] for one in flagged} == {"2"}
+    until(lambda: query(stack, 'paceline_rank_flagged{job="demo", rank="2"} == 1'))
     assert query(stack, 'paceline_rank_wasted_gpu_seconds_total{job="demo", rank="2"} > 0')
     assert {one["metric"]["node"] for one in query(stack, "paceline_rank_info")} == {"node-7"}
 
 
-def test_prometheus_scrapes_with_the_reading_token_and_knows_alertmanager(stack: Stack) -> None:
+def test_prometheus_scrapes_with_the_reading_token_knows_alertmanager_and_raises_the_alert(
+    stack: Stack,
+) -> None:
     targets = json.loads(stack.get("http://prometheus:9090/api/v1/targets"))["data"]
     assert {one["health"] for one in targets["activeTargets"]} == {"up"}
     found = until(
@@ -69,6 +72,8 @@ def test_prometheus_scrapes_with_the_reading_token_and_knows_alertmanager(stack:
     rules = json.loads(stack.get("http://prometheus:9090/api/v1/rules"))["data"]["groups"]
     assert rules, "the rules of deploy/prometheus are loaded"
     assert all(rule["health"] != "err" for group in rules for rule in group["rules"])
+    # Pending: it is told of when it has lasted for some minutes.
+    until(lambda: query(stack, 'ALERTS{alertname="PacelineStragglerRank", job="demo", rank="2"}'))
 
 
 @pytest.mark.parametrize("name", SERVICES)
