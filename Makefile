@@ -1,7 +1,7 @@
 # Everything goes into .venv; `make test` and `make demo` need python3, make and a C compiler.
 # PYTHON=python3.12 make setup   chooses another Python (3.10 to 3.13).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check fuzz check bench clean format dashboards dashboards-pixels metrics-doc constraints
+.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check fuzz check bench clean format dashboards dashboards-pixels screenshots metrics-doc constraints
 
 PY := .venv/bin/python
 # RANK chooses the demo's slow rank; under torchrun the same name means something else.
@@ -77,6 +77,14 @@ dashboards: setup ## Build the committed dashboards, alerts and recording rules
 
 dashboards-pixels: setup ## Draw the dashboards with Grafana's components (npm, 450 MB; 6 minutes)
 	@$(PY) -m pytest -n 0 -m pixels tests/pixels
+
+PIXELS_DIR ?= build/pixels
+screenshots: setup ## Take the docs' pictures anew: page, dashboards, a night on call (root; 15 minutes)
+	$(PY) -m tests.e2e.page.screenshots docs/img
+	$(PY) -m tests.e2e.page.report_pictures
+	PIXELS_DIR="$(abspath $(PIXELS_DIR))" $(MAKE) --no-print-directory dashboards-pixels
+	cp "$(PIXELS_DIR)"/pictures/*.png docs/img/dashboards/
+	$(PY) -m tests.integration.deploy.oncall docs/img/oncall --site "$(PIXELS_DIR)/web/dist"
 
 constraints: setup ## Resolve constraints.txt anew
 	$(PY) tools/constraints.py
