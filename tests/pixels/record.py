@@ -52,16 +52,23 @@ def live(server: PostgresServer, directory: Path, *, seconds: int = LIVE_S) -> N
     server.drop("pixels")
 
 
+def _targets() -> list[dict[str, Any]]:
+    panels = json.loads(build.render()["job.json"])["panels"]
+    return [one for panel in panels for one in panel.get("targets", []) if "rawSql" in one]
+
+
+def statements() -> set[str]:
+    """Return the SQL of the dashboards."""
+    return {sql.INCIDENTS, *(target["rawSql"] for target in _targets())}
+
+
 def _answers(url: str, began_s: float, ended_s: float) -> dict[str, Any]:
     view = View(from_s=began_s, to_s=ended_s, values={"job": "llm-7b"})
     zoomed = View(from_s=ended_s - ZOOM_S - 3, to_s=ended_s - 3, values={"job": "llm-7b"})
     told = {sql.INCIDENTS: _plain(rows(url, view.sql(sql.INCIDENTS)))}
-    for panel in json.loads(build.render()["job.json"])["panels"]:
-        for target in panel.get("targets", []):
-            if "rawSql" in target:
-                text = target["rawSql"]
-                chosen = zoomed if target["format"] == "time_series" else view
-                told[text] = _plain(rows(url, chosen.sql(text)))
+    for target in _targets():
+        chosen = zoomed if target["format"] == "time_series" else view
+        told[target["rawSql"]] = _plain(rows(url, chosen.sql(target["rawSql"])))
     return told
 
 

@@ -41,7 +41,8 @@ ICONS = "/public/build/img/"
 @pytest.fixture(scope="module")
 def recorded(work: Path, postgres: PostgresServer) -> Path:
     directory = work / "recorded"
-    if not (directory / "sql.json").exists():
+    answers = directory / "sql.json"
+    if not answers.exists() or set(json.loads(answers.read_text())) != record.statements():
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         record.live(postgres, directory)
@@ -123,7 +124,8 @@ def test_every_panel_of_a_dashboard_is_drawn(
     data.mkdir(exist_ok=True)
     (data / f"{name}.json").write_text(json.dumps(told(name, recorded, prometheus)))
     pictures = work / "pictures"
-    pictures.mkdir(exist_ok=True)
+    for directory in (pictures, work / "whole"):
+        directory.mkdir(exist_ok=True)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
         page = browser.new_page(viewport={"width": 1464, "height": 900})
@@ -131,7 +133,7 @@ def test_every_panel_of_a_dashboard_is_drawn(
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(f"{address}/?dashboard={name}")
         page.wait_for_selector("body[data-done]", timeout=60_000)
-        page.locator("#dashboard").screenshot(path=str(pictures / f"{name}-whole.png"))
+        page.locator("#dashboard").screenshot(path=str(work / "whole" / f"{name}.png"))
         box = page.locator("#dashboard").bounding_box()
         if name in SHOWN_UNTIL:
             heading = page.locator(f'[data-panel="{SHOWN_UNTIL[name]}"]').first.bounding_box()
