@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from paceline_service.control.schemas import JobSettingsView
+from paceline_service.incidents import schemas as incidents
+from paceline_service.jobs import schemas as jobs
+from tests.e2e.page import page_people
 from tests.e2e.page.conftest import OpenPage, Serve
 from tests.e2e.page.looking import DASH, until, until_text
 from tests.e2e.page.page_jobs import PageJob
@@ -24,6 +28,22 @@ def slow_job(**changes: Any) -> PageJob:
 def slow_node(**changes: Any) -> PageJob:
     job = {"name": "llm", "ranks": 64, "steps": 120, "slow_ranks": NODE_5, "slow_ratio": 0.5}
     return PageJob(**{**job, **changes})
+
+
+def test_stand_in_answers_in_the_shapes_of_the_collector() -> None:
+    ended = slow_job(name="old", state="ended", silent_ranks=(1,), earlier_incidents=2)
+    for job in (slow_job(), slow_node(), ended, PageJob("young", ranks=4, steps=6)):
+        jobs.JobDetail.model_validate(job.detail())
+        jobs.JobList.model_validate({"jobs": [job.row()], "next": None})
+        jobs.RankList.model_validate(job.rank_rows())
+        jobs.Report.model_validate(job.report())
+        jobs.Steps.model_validate(job.columns(0, 3, None, True))
+        jobs.WhatIf.model_validate(page_people.what_if(job, "rank:2"))
+        JobSettingsView.model_validate(page_people.settings(job))
+        rows = page_people.incidents(job, 1)
+        incidents.IncidentList.model_validate({"incidents": rows, "next": None})
+    offenders = {"offenders": page_people.offenders([slow_job(), ended]), "next": None}
+    incidents.OffenderList.model_validate(offenders)
 
 
 def test_cost_names_the_node_that_is_to_blame_and_what_it_gives_back(
