@@ -205,7 +205,7 @@ def _store() -> Section:
                 ],
             ),
             lines(
-                "Dropped",
+                "Dropped, by stage",
                 "What was lost, at the stage and for the reason told.",
                 [query(q.DROPPED, "{{stage}}: {{reason}}")],
                 unit="short",

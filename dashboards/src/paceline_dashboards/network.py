@@ -53,7 +53,7 @@ def _answer() -> Section:
                 decimals=2,
             ),
             table(
-                "Slow links",
+                "Which links",
                 "From which rank to which rank. A rank that is the source of all of them has a "
                 "slow way out.",
                 [rows(q.LINKS)],

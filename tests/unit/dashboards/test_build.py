@@ -91,6 +91,32 @@ def test_check_writes_nothing_and_fails_on_a_stale_file(
     assert (tmp_path / "job.json").read_text() == "{}\n"
 
 
+def test_both_sets_are_built_and_checked_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = [str(tmp_path / "with"), "--prometheus-only", str(tmp_path / "without")]
+    assert build.main(["build", *both]) == 0
+    assert build.main(["build", *both, "--check"]) == 0
+    (tmp_path / "without" / "rank.json").unlink()
+    capsys.readouterr()
+    assert build.main(["build", *both, "--check"]) == 1
+    assert "rank.json in" in capsys.readouterr().err
+
+
+def test_address_of_the_page_is_that_of_the_installation(tmp_path: Path) -> None:
+    assert build.main(["build", str(tmp_path), "--page", "https://paceline.example/"]) == 0
+    for path in tmp_path.iterdir():
+        variables = json.loads(path.read_text())["templating"]["list"]
+        (page,) = (one["query"] for one in variables if one["name"] == "page")
+        assert page == "https://paceline.example"
+
+
+def test_titles_of_a_dashboard_are_all_different() -> None:
+    for dashboard in DASHBOARDS.values():
+        titles = [panel["title"] for panel in dashboard["panels"] if panel["type"] != "row"]
+        assert len(titles) == len(set(titles))
+
+
 def test_check_notices_a_dashboard_that_nothing_builds(tmp_path: Path) -> None:
     build.main(["build", str(tmp_path)])
     (tmp_path / "left-over.json").write_text("{}")
