@@ -203,7 +203,7 @@ def walk(night: Night) -> None:
     (night.directory / "messages.json").write_text(json.dumps(night.messages("/webhook"), indent=1))
     last = night.messages("/slack")[-1]
     night.photograph(
-        {"name": "recovered", "url": page, "height": 760},
+        {"name": "recovered", "url": page, "height": 760, "steps": [["click", "Follow live"]]},
         {"name": "resolved", "html": message_page(last), "width": 760, "selector": "main"},
         {"name": "offenders", "url": f"{PAGE}/#/offenders", "height": 420},
     )

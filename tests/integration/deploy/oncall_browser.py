@@ -35,9 +35,7 @@ def take(browser: Any, token: str, wanted: dict[str, Any]) -> None:
             else:
                 page.get_by_label(where).first.fill(text[0])
         page.wait_for_timeout(SETTLE_MS if wanted.get("steps") else 0)
-        page.wait_for_function(
-            "!document.body.textContent.includes('loading the order')", timeout=PATIENCE_MS
-        )
+        page.get_by_text("loading the order").wait_for(state="hidden", timeout=PATIENCE_MS)
     path = f"/tmp/pictures/{wanted['name']}.png"
     if "selector" in wanted:
         page.locator(wanted["selector"]).first.screenshot(path=path)
