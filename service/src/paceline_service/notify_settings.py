@@ -98,6 +98,9 @@ class NotifySettings(BaseSettings):
     notify_dashboard_url: str = Field(
         "", description="Base of Grafana: messages then link the dashboard of the job."
     )
+    notify_runbooks_url: str = Field(
+        "", description="Where the pages of docs/runbooks are read: messages then link theirs."
+    )
     actions_mode: Literal["propose", "dry-run", "execute"] = Field(
         "propose",
         description="What is done to nodes: nothing; written down as it would be; done.",

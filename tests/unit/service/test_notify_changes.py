@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from paceline_service.notify import severity
 from paceline_service.notify.changes import QUIET_NS, Rules, first_due, next_due
 from paceline_service.notify.facts import Links, facts_of
 from paceline_service.notify.message import Facts, Message, pack, unpack
-from paceline_service.report_schema import EXAMPLE
+from paceline_service.report_schema import EXAMPLE, Kind
 
 HOUR = 3600.0
 RULES = Rules(min_severity="info", after_ns=20 * 10**9, update_gpu_s=HOUR)
@@ -26,7 +27,8 @@ def facts(**changes: Any) -> Facts:
         "opened_wall_ns": 10**18, "updated_wall_ns": 10**18, "closed_wall_ns": None,
         "closed_reason": "",
     }  # fmt: skip
-    links = Links(page="https://paceline.example/", dashboards="https://grafana.example")
+    links = Links(page="https://paceline.example/", dashboards="https://grafana.example",
+                  runbooks="https://wiki.example/runbooks/")  # fmt: skip
     return msgspec.structs.replace(facts_of(row, [], 3, links), **changes)
 
 
@@ -45,7 +47,16 @@ def test_a_message_names_node_reason_cost_next_command_and_page() -> None:
     assert told.action.startswith("scontrol update nodename=node-a")
     assert told.page_url == "https://paceline.example/#/incidents/17"
     assert told.dashboard_url == "https://grafana.example/d/paceline-job?var-job=llm"
+    assert told.runbook_url == "https://wiki.example/runbooks/PacelineStragglerRank.md"
     assert told.earlier_incidents == 3
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_every_kind_of_incident_leads_to_a_runbook_that_there_is(
+    kind: str, repository: Path
+) -> None:
+    link = Links(runbooks="docs/runbooks").runbook_of(kind)
+    assert (repository / link).is_file()
 
 
 def test_severity_has_the_limits_of_the_alerts() -> None:

@@ -20,7 +20,7 @@ from paceline_service.commands.remote import DEFAULT_URL, UrlOption
 from paceline_service.commands.run import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK, run_command, warn
 from paceline_service.notify.channels.base import Channel
 from paceline_service.notify.channels.build import build_channels
-from paceline_service.notify.facts import Links
+from paceline_service.notify.facts import Links, links_of
 from paceline_service.notify.notifier import find_channel
 from paceline_service.notify.trial import send_trial
 from paceline_service.settings import CollectorSettings
@@ -112,8 +112,7 @@ def _channels() -> tuple[list[Channel], Links]:
         raise ConfigError(f"settings: {said} (docs/configuration.md)") from error
     except SettingsError as error:
         raise ConfigError(f"settings: {error}; write lists as JSON") from error
-    links = Links(page=settings.page_url, dashboards=settings.notify_dashboard_url)
-    return build_channels(settings), links
+    return build_channels(settings), links_of(settings, settings.page_url)
 
 
 def _row(channel: Channel) -> Json:

@@ -18,6 +18,7 @@ from paceline_service.incidents.silences import Silence
 from paceline_service.notify.message import Facts
 from paceline_service.notify.nodes.proposals import is_node_name, proposals
 from paceline_service.notify.severity import idle_gpus, severity_of
+from paceline_service.notify_settings import NotifySettings
 
 MAX_NODES = 8
 MAX_EVIDENCE = 5
@@ -25,6 +26,17 @@ MAX_TEXT_CHARS = 400
 MAX_RANKS_CHARS = 200
 DASHBOARD = "paceline-job"
 """Of Grafana's dashboards the one that shows a job (dashboards/src/paceline_dashboards/job.py)."""
+_RUNBOOKS = {
+    "straggler": "PacelineStragglerRank",
+    "communication": "PacelineCommunicationDegraded",
+    "communication_bound": "PacelineCommunicationBound",
+    "imbalance": "PacelineImbalance",
+    "stage_imbalance": "PacelineImbalance",
+    "uniform_slowdown": "PacelineUniformSlowdown",
+    "hang": "PacelineHang",
+    "desync": "PacelineDesync",
+}
+"""By kind: the page of docs/runbooks."""
 _UNSAFE_COMMAND = (
     "the name of the node is not one that a command should be made of: look at it first"
 )
@@ -37,6 +49,7 @@ class Links:
 
     page: str = ""
     dashboards: str = ""
+    runbooks: str = ""
 
     def page_of(self, incident: int) -> str:
         """Return the address of an incident on the page."""
@@ -47,6 +60,20 @@ class Links:
         if not self.dashboards:
             return ""
         return f"{self.dashboards.rstrip('/')}/d/{DASHBOARD}?{urlencode({'var-job': job})}"
+
+    def runbook_of(self, kind: str) -> str:
+        """Return the address of the runbook of a kind of incident."""
+        name = _RUNBOOKS.get(kind)
+        return f"{self.runbooks.rstrip('/')}/{name}.md" if self.runbooks and name else ""
+
+
+def links_of(settings: NotifySettings, page_url: str) -> Links:
+    """Return where the messages of a collector lead."""
+    return Links(
+        page=page_url,
+        dashboards=settings.notify_dashboard_url,
+        runbooks=settings.notify_runbooks_url,
+    )
 
 
 def facts_of(
@@ -107,6 +134,7 @@ def facts_of(
         silenced_until_wall_ns=None,
         page_url=links.page_of(row["id"]),
         dashboard_url=links.dashboard_of(row["job"]),
+        runbook_url=links.runbook_of(finding["kind"]),
     )
 
 

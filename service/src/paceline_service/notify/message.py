@@ -65,6 +65,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     silenced_until_wall_ns: int | None
     page_url: str
     dashboard_url: str
+    runbook_url: str = ""
 
     @property
     def open(self) -> bool:

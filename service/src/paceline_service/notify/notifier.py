@@ -18,7 +18,7 @@ from paceline_service.notify.changes import Rules
 from paceline_service.notify.channels.base import Channel
 from paceline_service.notify.channels.build import build_channels
 from paceline_service.notify.dispatch import Dispatcher
-from paceline_service.notify.facts import Links
+from paceline_service.notify.facts import links_of
 from paceline_service.notify.nodes.build import build_actions
 from paceline_service.notify.result import Result
 from paceline_service.notify.stats import NotifyStats
@@ -58,7 +58,7 @@ class Notifier:
     ) -> None:
         self.channels: list[Channel] = build_channels(settings)
         self.stats = NotifyStats()
-        self.links = Links(page=page_url, dashboards=settings.notify_dashboard_url)
+        self.links = links_of(settings, page_url)
         self._database = database
         self._alone = fence is None
         self._look_s = settings.notify_look_s

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from paceline_service.notify.channels.base import Audience, Channel
 from paceline_service.notify.channels.pagerduty import summary_of
 from paceline_service.notify.http import Outgoing
-from paceline_service.notify.message import Message
+from paceline_service.notify.message import Facts, Message
 from paceline_service.notify.result import DELIVERED, Result, result_of
 from paceline_service.notify.secret import Secret
 from paceline_service.notify_settings import Severity
@@ -82,14 +82,17 @@ def _alert(message: Message, severity: Severity | str, ends_s: float) -> dict[st
     }
     annotations = {
         "summary": summary_of(facts),
-        "description": " ".join(f"{line.rstrip('.')}." for line in facts.evidence),
+        "description": _description(facts),
         "changes": "; ".join(message.changes),
         "cause": facts.cause,
         "cost": facts.cost,
         "nodes": ", ".join(facts.nodes),
-        "action": facts.action or "",
         "acknowledged_by": facts.acknowledged_by,
-        "dashboard": facts.dashboard_url,
+        # Named as the annotations of the rules are, for the same templates.
+        "command": facts.action or "",
+        "page_url": facts.page_url,
+        "dashboard_url": facts.dashboard_url,
+        "runbook_url": facts.runbook_url,
     }
     alert = {
         "labels": {name: value for name, value in labels.items() if value},
@@ -98,6 +101,12 @@ def _alert(message: Message, severity: Severity | str, ends_s: float) -> dict[st
         "endsAt": _iso(max(ends_s, facts.opened_wall_ns / 1e9)),
     }
     return {**alert, "generatorURL": facts.page_url} if facts.page_url else alert
+
+
+def _description(facts: Facts) -> str:
+    """Return why it is so and what to do next, as the descriptions of the rules end."""
+    why = " ".join(f"{line.rstrip('.')}." for line in facts.evidence)
+    return f"{why} Next: {facts.action}" if facts.action else why
 
 
 def _iso(wall_s: float) -> str:

@@ -59,7 +59,11 @@ def event_of(message: Message, key: str) -> dict[str, Any]:
         return event
     links = [
         {"href": url, "text": text}
-        for url, text in ((facts.page_url, "The incident"), (facts.dashboard_url, "The dashboard"))
+        for url, text in (
+            (facts.page_url, "The incident"),
+            (facts.dashboard_url, "The dashboard"),
+            (facts.runbook_url, "The runbook"),
+        )
         if url
     ]
     return event | {

@@ -35,7 +35,11 @@ def content_of(message: Message) -> Json:
         blocks.append(_said(state))
     links = [
         f"<{url}|{text}>"
-        for url, text in ((facts.page_url, "Open the incident"), (facts.dashboard_url, "Dashboard"))
+        for url, text in (
+            (facts.page_url, "Open the incident"),
+            (facts.dashboard_url, "Dashboard"),
+            (facts.runbook_url, "Runbook"),
+        )
         if url
     ]
     foot = " | ".join([*links, f"incident {facts.id}, attempt {facts.attempt}"])
