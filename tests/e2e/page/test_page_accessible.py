@@ -43,9 +43,11 @@ TEXT_ON = [
     *((f"on-{phase}", phase) for phase in (*FULL_HEIGHT, "work")),
 ]  # fmt: skip
 SHAPES_ON = [("focus", "paper"), ("focus", "surface"), ("bad", "surface"), ("good", "surface")]
-OPENED = """() => {
+FAULTS = """rules => {
   for (const details of document.querySelectorAll("details")) details.open = true;
-  return axe.run().then(({ violations }) => violations.map(({ id, nodes }) => [id, nodes[0].html]));
+  const chosen = rules.length ? { runOnly: { type: "rule", values: rules } } : {};
+  const told = ({ violations }) => violations.map(({ id, nodes }) => [id, nodes[0].html]);
+  return axe.run(chosen).then(told);
 }"""
 
 
@@ -117,15 +119,14 @@ def slow_job(**changes: Any) -> PageJob:
     return PageJob(**{"name": "demo", "ranks": 4, "steps": 140, "slow_ranks": (2,), **changes})
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_to_mend(serve: Serve, open_page: OpenPage, scheme: str) -> None:
+def test_axe_finds_nothing_to_mend(serve: Serve, open_page: OpenPage) -> None:
     axe = pytest.importorskip(
         "axe_playwright_python", reason="pip install axe-playwright-python brings axe-core"
     )
     script = Path(axe.__file__).with_name("axe.min.js").read_text()
     jobs = (slow_job(slow_until=100, silent_ranks=(3,)), PageJob("young", ranks=4, steps=6))
     server = serve(*jobs)
-    page = open_page(server.url, color_scheme=scheme, refused=True)
+    page = open_page(server.url, color_scheme="light", refused=True)
     ready = {
         "#/": ".job-list li", "#/jobs/demo": ".job .incident", "#/jobs/young": "h1#verdict-title",
         "#/incidents?state=all": ".incident", "#/incidents/1": ".incident.alone",
@@ -137,7 +138,10 @@ def test_axe_finds_nothing_to_mend(serve: Serve, open_page: OpenPage, scheme: st
         page.evaluate("address => { location.hash = address; }", address)
         page.locator(shown).first.wait_for(state="attached")
         page.wait_for_timeout(100)
-        found[address] = page.evaluate(OPENED)
+        found[address] = page.evaluate(FAULTS, [])
+        page.emulate_media(color_scheme="dark")
+        found[f"{address}, dark"] = page.evaluate(FAULTS, ["color-contrast"])
+        page.emulate_media(color_scheme="light")
     assert {address: faults for address, faults in found.items() if faults} == {}
 
 

@@ -173,7 +173,7 @@ def test_sections_are_gone_to_by_keyboard_and_the_charts_stay(
     serve: Serve, open_page: OpenPage
 ) -> None:
     page = open_page(f"{serve(slow_job()).url}/#/jobs/demo")
-    until_text(page, ".sections", "1 open")
+    until_text(page, ".sections", "1 to acknowledge")
     page.evaluate("document.querySelector('.lanes canvas').dataset.same = 1")
     page.get_by_role("link", name="Settings").focus()
     page.keyboard.press("Enter")

@@ -8,7 +8,7 @@ import { card } from "./section.js";
 const MOST = 200;
 
 export class JobIncidents {
-  /** `onCount` is told how many are open. */
+  /** `onCount` is told how many are open, and how many of them nobody has acknowledged. */
   constructor({ model, onCount, onChanged }) {
     Object.assign(this, { model, onCount });
     const shared = { api: model.api, onChanged };
@@ -32,7 +32,7 @@ export class JobIncidents {
     setText(this.words, open.length
       ? `${count(open.length)} open${quiet ? `, ${count(quiet)} of them not acknowledged` : ", all acknowledged"}`
       : over.length ? "None is open." : "None. A finding that lasts becomes one; it can be acknowledged and silenced here.");
-    this.onCount(open.length);
+    this.onCount(open.length, quiet);
     if (this.wanted) this.go(this.wanted);
   }
 

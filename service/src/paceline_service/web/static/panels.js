@@ -21,7 +21,7 @@ export class Panels {
     this.whatIf = new WhatIf({ model, without: params.get("without") });
     this.cost = new CostTable({ model, onPick: pick, onAsk: (without) => { this.whatIf.ask(without); this.nav.go("what-if"); } });
     this.gamma = new GammaCard();
-    this.incidents = new JobIncidents({ model, onChanged: () => this.incidents.refresh(), onCount: (n) => this.nav.note("incidents", n ? `${n} open` : "") });
+    this.incidents = new JobIncidents({ model, onChanged: () => this.incidents.refresh(), onCount: (n, quiet) => this.nav.note("incidents", quiet ? `${quiet} to acknowledge` : n ? `${n} open` : "") });
     this.agents = new AgentsCard({ model, onCount: (n) => this.nav.note("agents", n ? `${n} to look at` : "") });
     this.settings = new SettingsCard({ model });
     this.trace = new TraceCard({ model, viewport });

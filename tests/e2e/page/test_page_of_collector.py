@@ -1,8 +1,12 @@
-"""What the page changes, in a real collector: acknowledged, silenced, set."""
+"""The page of a real collector: what it shows, and what it changes: acknowledged, silenced, set."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from paceline.vocabulary import Phase
 from paceline_service.client import Client
 from tests.e2e.page.conftest import OpenPage
-from tests.e2e.page.looking import until_text
+from tests.e2e.page.looking import until, until_text
 from tests.integration.collector.kit import (
     TOKEN,
     CollectorProcess,
@@ -20,9 +24,11 @@ from tests.integration.collector.kit import (
     wait_until,
 )
 from tests.simulator.job import Fault, Scenario, simulate
+from tests.unit.importers.logs import write_simulated
 
 pytestmark = pytest.mark.e2e
 
+PACELINE = Path(sys.executable).parent / "paceline"
 JOB = "llm.train"
 NOTE = "<img src=x onerror=\"document.title='owned'\"> drained"
 
@@ -49,6 +55,22 @@ def give_token(page: Any, token: str) -> None:
     page.locator("dialog.token").wait_for()
     page.keyboard.type(token)
     page.keyboard.press("Enter")
+
+
+def test_replayed_job_is_shown_as_the_real_collector_tells_it(
+    collector: CollectorProcess, open_page: OpenPage, tmp_path: Path
+) -> None:
+    fault = Fault(rank=2, phase=Phase.BACKWARD, extra_ms=12.0, first=60)
+    logs = write_simulated(tmp_path, simulate(Scenario(steps=160, faults=(fault,))))
+    replay = [PACELINE, "replay", *logs, "--url", collector.url, "--job", "replayed"]
+    subprocess.run(replay, check=True, timeout=60, env={**os.environ, "PACELINE_TOKEN": TOKEN})
+    page = open_page(collector.url)
+    page.locator(".job-list").get_by_role("link", name="replayed").click()
+    page.get_by_role("heading", name="Rank 2 is slow in the backward pass", level=1).wait_for()
+    until(page, "document.querySelector('.lanes canvas').dataset.teeth > 0")
+    until_text(page, "#sawtooth-words", "Rank 2 waits 0")
+    assert page.locator("#ranks tr.slow").count() == 1
+    assert "complete" in page.inner_text(".figures")
 
 
 def test_incident_is_acknowledged_and_silenced_by_keyboard_with_a_token_asked_for_in_place(
