@@ -37,7 +37,7 @@ def _answer() -> Section:
                 thresholds=limits((None, GOOD), (1, BAD)),
             ),
             stat(
-                "Exposed comm.",
+                "Exposed",
                 "Share of all ranks' time in which they do nothing but transfer data.",
                 query(q.EXPOSED_SHARE),
                 unit="percentunit",
@@ -107,10 +107,10 @@ def _groups() -> Section:
             8,
             lines(
                 "How long a transfer takes",
-                "From the last arrival to the release, without anybody's wait: median and 99th "
-                "percentile.",
+                "From the last arrival to the release, without anybody's wait: mean, and 99th "
+                "percentile as exactly as the histogram's buckets tell it.",
                 [
-                    query(q.TRANSFER_P50, f"{whose} median"),
+                    query(q.TRANSFER_MEAN, f"{whose} mean"),
                     query(q.TRANSFER_P99, f"{whose} 99th percentile"),
                 ],
                 unit="s",
