@@ -34,6 +34,7 @@ class Analyzer:
             "notify_webhook_secret": SECRET,
             "notify_after_s": 0,
             "notify_look_s": 0.1,
+            "notify_rate_per_minute": 6000,
         }
         read = CollectorSettings(**settings)
         self.name = name

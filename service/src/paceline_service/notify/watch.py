@@ -27,6 +27,7 @@ from paceline_service.store.database import Database
 
 RECENT_NS = 3600 * 10**9
 """An incident that nothing was heard of for so long is not begun to be told of."""
+SOON_NS = 5 * 10**9
 _log = structlog.get_logger("paceline.notify")
 Fence = Callable[[AsyncConnection, set[str]], Awaitable[set[str]]]
 """Returns which of some jobs are not this process's; holds the others for the transaction."""
@@ -151,7 +152,8 @@ class Watch:
             if row.delivered or row.uncertain or told.event != "opened":
                 return None  # what has happened meanwhile is told when it has arrived
             if now.status == "open":
-                same = now == told.incident
+                # Brought up to date shortly before it is tried, and not at every look.
+                same = now == told.incident or row.next_wall_ns > now_ns + SOON_NS
                 return None if same else replace(plan, due=Due("opened", tuple(told.changes)))
             if now.status == "resolved" and not silent_past:
                 return replace(plan, due=next_due(told.incident, now, rules, 0))
