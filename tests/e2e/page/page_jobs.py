@@ -198,6 +198,7 @@ class PageJob:
     def rank_rows(self) -> dict[str, Any]:
         """Return the answer of ``GET /v1/jobs/{job}/ranks``."""
         nodes, row, ended = self.nodes(), self.row(), self.state == "ended"
+        held_up_by = self.finding.get("ranks", ())
         rows = []
         for known in self.report()["ranks"]:
             rank = known["rank"]
@@ -207,7 +208,8 @@ class PageJob:
                 "last_seen_wall_ns": row["last_seen_wall_ns"] - quiet_ns,
                 "ended": "closed" if ended else "", "dropped": {} if rank else self.dropped,
                 "versions": {"paceline": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
-                "telemetry": None, "pending_s": self.pending_s,
+                "telemetry": None,
+                "pending_s": None if rank in held_up_by else self.pending_s,
             }  # fmt: skip
             rows.append({**known, **extra})
         return {"ranks": rows, "next": None}

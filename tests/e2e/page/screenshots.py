@@ -26,16 +26,16 @@ LOADED = f"""{DRAWN} && !document.querySelector('#timeline').textContent.include
 SETTLED_MS = 1_500
 PATIENCE_S = 60
 HANG: dict[str, Any] = {
-    "kind": "hang", "ranks": [11], "nodes": ["node-001"], "cause": "host", "phase": None,
+    "kind": "hang", "ranks": [5], "nodes": ["node-001"], "cause": "host", "phase": None,
     "first_step": 239, "last_step": None, "slowdown": None, "recoverable_ratio": None,
-    "wasted_gpu_s": 5_610.0, "confidence": None,
+    "wasted_gpu_s": 1_309.0, "confidence": None,
     "collective": {"group": "dp0", "op": "all_reduce", "seq": 1443, "age_s": 187.0},
     "evidence": [
-        "rank 11 never issued all_reduce number 1443 of group dp0, which peers wait in (its host "
+        "rank 5 never issued all_reduce number 1443 of group dp0, which peers wait in (its host "
         "did not get that far: enqueue lag)",
-        "31 ranks wait for it, directly or through others, the longest for 187.0 s",
+        "7 ranks wait for it, directly or through others, the longest for 187.0 s",
     ],
-    "action": "py-spy dump --pid PID  # on node-001, of the process of rank 11: what it does",
+    "action": "py-spy dump --pid PID  # on node-001, of the process of rank 5: what it does",
 }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ PICTURES = {
     "page-offenders": Picture(
         address="/#/offenders", height=330, waits_for="document.querySelector('tbody tr')"
     ),
-    "page-hang": Picture(address="/#/jobs/vision", height=700),
+    "page-hang": Picture(address="/#/jobs/vision", height=1300),
     "page-healthy": Picture(address="/#/jobs/healthy-8", height=700),
     "page-insufficient": Picture(address="/#/jobs/young", height=700),
     "page-narrow": Picture(address=JOB, width=390, height=844),
@@ -94,7 +94,8 @@ def jobs() -> list[PageJob]:
     found = [
         PageJob("llm-7b", ranks=4, steps=140, slow_ranks=(2,), seed=1),
         PageJob("healthy-8", ranks=8, steps=320, seed=2),
-        PageJob("vision", ranks=32, steps=240, seed=6, finding=HANG, pending_s=187.0),
+        PageJob("vision", ranks=8, ranks_per_node=4, steps=240, seed=6, finding=HANG,
+                pending_s=187.0),
         PageJob("llm-70b", ranks=1024, steps=1400, slow_ranks=node_42, slow_phase="forward",
                 slow_ratio=0.5, slow_from=330, seed=3, dropped={"ring_overwritten": 1289},
                 silent_ranks=(700,), earlier_incidents=3,

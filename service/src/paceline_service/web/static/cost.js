@@ -6,7 +6,7 @@ import { Keyed } from "./keyed.js";
 import { fasterBy, gpuSecondsADay } from "./scaling.js";
 import { card } from "./section.js";
 import { WORTH_TELLING } from "./whatif.js";
-import { cause } from "./words.js";
+import { cause, flagWord } from "./words.js";
 
 const ROWS = 10;
 const MOST_LANES = 8;
@@ -51,7 +51,7 @@ export class CostTable {
     const top = rows.filter((row) => row.blamedNs > 0).slice(0, ROWS);
     const rest = rows.slice(top.length).reduce((sum, row) => sum + row.blamedNs, 0);
     setText(this.words, summary(report));
-    this.rows.update(top.map((row) => ({ ...row, all, back: back.get(row.without), ranks_of_job: report.job.world_size })));
+    this.rows.update(top.map((row) => ({ ...row, all, back: back.get(row.without), word: row.flagged ? flagWord(report, row.ranks) : "", ranks_of_job: report.job.world_size })));
     setText(this.all.name, top.length ? `All ${count(rows.length)} ${by}s` : "Nobody is blamed for a wait.");
     setText(this.all.spent, top.length ? gpuTime(all / 1e9) : "");
     setText(this.all.others, rest > 0 ? `${percent(rest / all)} by others` : "");
@@ -60,7 +60,7 @@ export class CostTable {
 
 class CostRow {
   constructor({ without, name }, onAsk, onPick) {
-    this.named = h("span", { class: "tag bad", hidden: true }, "named");
+    this.named = h("span", { class: "tag bad", hidden: true });
     this.cells = ["text", "", "bar", "", "", ""].map((kind) => h("td", { class: kind }));
     const button = (text, title, click) => h("button", { type: "button", class: "small", "aria-label": title, on: { click } }, text);
     this.element = h("tr", {}, h("th", { scope: "row", class: "text" }, this.named, name), this.cells,
@@ -69,10 +69,11 @@ class CostRow {
         button("Show", `Show ${name} in the charts`, () => onPick(this.ranks.slice(0, MOST_LANES)))));
   }
 
-  update({ ranks, flagged, cause: why, blamedNs, all, last, back, ranks_of_job: ofJob }) {
+  update({ ranks, flagged, word, cause: why, blamedNs, all, last, back, ranks_of_job: ofJob }) {
     this.ranks = ranks;
     this.element.classList.toggle("slow", flagged);
     this.named.hidden = !flagged;
+    setText(this.named, word);
     const known = back > WORTH_TELLING;
     const texts = [
       why ? cause(why) : "–", gpuTime(blamedNs / 1e9), percent(blamedNs / all), count(last),

@@ -7,6 +7,7 @@ import { idleShare } from "./lanes.js";
 import { prepare } from "./paint.js";
 import { colours, onTheme } from "./theme.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
+import { flagWord } from "./words.js";
 
 const AXIS_PX = 26;
 const MAX_HEIGHT = 620;
@@ -245,14 +246,6 @@ export class LaneChart {
     const figures = rows.map(([name, value]) => `${name} ${value}`).join(", ");
     setText(this.told, [title, figures, note].filter(Boolean).join(". "));
   }
-}
-
-const FLAG_WORDS = { straggler: "slow", hang: "missing", desync: "out of step" };
-
-/** One word for what a finding says of a lane. */
-function flagWord(report, ranks) {
-  const finding = report?.findings.find((one) => one.ranks?.some((rank) => ranks.includes(rank)));
-  return FLAG_WORDS[finding?.kind] ?? "named";
 }
 
 /** The end of the idle bars' scale: the same for all lanes, and round. */

@@ -4,6 +4,7 @@ import { h, setText } from "./dom.js";
 import { count, duration, percent } from "./format.js";
 import { Keyed } from "./keyed.js";
 import { updateParams } from "./router.js";
+import { flagWord } from "./words.js";
 
 const ROW_PX = 30;
 const MAX_ROWS_SHOWN = 14;
@@ -85,13 +86,13 @@ export class RankTable {
   #paint() {
     const first = Math.max(0, Math.floor(this.scroller.scrollTop / ROW_PX) - SPARE);
     const last = Math.min(this.#shown.length, first + MAX_ROWS_SHOWN + 2 * SPARE);
-    const { flagged } = this.model;
+    const { flagged, report } = this.model;
     const pad = (i, rows) => {
       this.pads[i].style.setProperty("--height", `${rows * ROW_PX}px`);
       return rows > 0 ? [this.pads[i]] : [];
     };
     this.rows.update(
-      this.#shown.slice(first, last).map((row, i) => ({ ...row, index: first + i, slow: flagged.has(row.rank), tops: this.tops })),
+      this.#shown.slice(first, last).map((row, i) => ({ ...row, index: first + i, slow: flagged.has(row.rank) ? flagWord(report, [row.rank]) : "", tops: this.tops })),
       { before: pad(0, first), after: pad(1, this.#shown.length - last) });
   }
 }
@@ -99,7 +100,7 @@ export class RankTable {
 /** One rank; the button is for who has no mouse, the whole row for who has one. */
 class RankRow {
   constructor(rank, onPick) {
-    this.slow = h("span", { class: "tag bad", hidden: true }, "slow");
+    this.slow = h("span", { class: "tag bad", hidden: true });
     this.killed = h("span", { class: "tag", hidden: true }, "killed");
     this.pick = h("button", { type: "button", class: "link", "aria-label": `Rank ${rank}: show its lane` }, count(rank));
     this.cells = COLUMNS.slice(1).map((column) => h("td", { class: column.text ? "text" : column.bar ? "bar" : "" }));
@@ -107,9 +108,10 @@ class RankRow {
   }
 
   update(row) {
-    this.element.classList.toggle("slow", row.slow);
+    this.element.classList.toggle("slow", Boolean(row.slow));
     this.element.setAttribute("aria-rowindex", String(row.index + 2));
     this.slow.hidden = !row.slow;
+    setText(this.slow, row.slow);
     this.killed.hidden = row.ended !== "killed";
     COLUMNS.slice(1).forEach((column, i) => {
       setText(this.cells[i], column.show(row));

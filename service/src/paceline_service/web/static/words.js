@@ -44,6 +44,14 @@ export function verdict(kind) {
   return VERDICTS[kind] ?? { label: kind.replaceAll("_", " "), tone: "note", icon: "unsure" };
 }
 
+const FLAG_WORDS = { straggler: "slow", hang: "missing", desync: "out of step" };
+
+/** One word for what a finding says of `ranks`. */
+export function flagWord(report, ranks) {
+  const finding = report?.findings.find((one) => one.ranks?.some((rank) => ranks.includes(rank)));
+  return FLAG_WORDS[finding?.kind] ?? "named";
+}
+
 /** "its compute takes longer". */
 export function cause(name) {
   return CAUSES[name] ?? (name || CAUSES.unknown).replaceAll("_", " ");
