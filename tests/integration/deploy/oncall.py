@@ -39,6 +39,7 @@ PATIENCE_S = 240.0
 COLLECTOR = {
     "PACELINE_SERVE_NOTIFY_SLACK_URL": f"{RECEIVER}/slack",
     "PACELINE_SERVE_NOTIFY_SLACK_MIN_SEVERITY": "info",
+    "PACELINE_SERVE_NOTIFY_RUNBOOKS_URL": "https://wiki.example/paceline",
     "PACELINE_SERVE_NOTIFY_WEBHOOK_URL": f"{RECEIVER}/webhook",
     "PACELINE_SERVE_NOTIFY_WEBHOOK_SECRET": WEBHOOK_SECRET,
 }
@@ -152,9 +153,9 @@ class Night:
         script = ROOT / "tests/integration/deploy/oncall_browser.py"
         env = {"HOME": "/tmp", "PATH": os.defpath, "LANG": "C.UTF-8"}
         self.stack.box.build(f"mkdir -p -m 0777 {PICTURES}", env, "/", 10)
-        done = self.stack.box.run(
-            [sys.executable, str(script), json.dumps(task)], env, 10001, timeout_s=180
-        )
+        # The browser must not be what slows the job.
+        command = ["nice", "-n", "19", sys.executable, str(script), json.dumps(task)]
+        done = self.stack.box.run(command, env, 10001, timeout_s=180)
         assert done.returncode == 0, done.stderr
         for one in wanted:
             source = self.stack.box.outside(f"{PICTURES}/{one['name']}.png")
@@ -176,6 +177,7 @@ def walk(night: Night) -> None:
     keep(night.directory, JOB, night.metrics, night.database())
     (found,) = json.loads(night.ask(f"/v1/jobs/{JOB}/incidents"))["incidents"]
     incident = found["id"]
+    night.run("paceline", "report", JOB, picture="report")
     night.photograph(
         {"name": "message", "html": message_page(first), "width": 760, "selector": "main"},
         {"name": "page", "url": page, "height": 1180, "steps": [["click", "Follow live"]]},
@@ -184,7 +186,6 @@ def walk(night: Night) -> None:
                    ["fill", "Note", f"draining {SLOW_NODE}"],
                    ["click", "Acknowledge", "in the form"]]},
     )  # fmt: skip
-    night.run("paceline", "report", JOB, picture="report")
     runbook(RUNBOOK.read_text(), night.pictures / "runbook.svg")
     drain = str(ROOT / "deploy/slurm/drain.sh")
     night.run(
