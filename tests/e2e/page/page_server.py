@@ -113,6 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._json({"jobs": [job.row() for job in jobs], "next": None})
         if parts == ["v1", "offenders"]:
             return self._json({"offenders": page_people.offenders(jobs), "next": None})
+        if parts == ["v1", "silences"]:
+            return self._json({"silences": [], "next": None})
         if parts[:2] == ["v1", "incidents"]:
             return self._incidents(parts[2:], query)
         job = self.server.jobs.get(parts[2]) if len(parts) > 2 else None

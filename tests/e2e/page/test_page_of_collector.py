@@ -136,6 +136,22 @@ def test_message_leads_to_the_incident_with_evidence_command_and_history(
     assert "rank=1" in page.url
 
 
+def test_silences_without_an_incident_are_listed_and_can_be_ended(
+    collector: CollectorProcess, open_page: OpenPage
+) -> None:
+    client = collector.client()
+    wanted = {"node": "node-b", "kind": "hang", "for_s": 3600, "who": "ben", "note": NOTE}
+    client.post_json("/v1/silences", wanted)
+    page = open_page(f"{collector.url}/#/incidents", refused=True)
+    page.get_by_text("1 silence holds").press("Enter")
+    until_text(page, ".silences", "Hang of all jobs, on node-b, until ")
+    assert NOTE in page.inner_text(".silences")
+    page.get_by_role("button", name="End the silence of Hang of all jobs, on node-b").press("Enter")
+    give_token(page, TOKEN)
+    page.get_by_text("The silence has ended.").wait_for()
+    assert client.get_json("/v1/silences?active=true")["silences"] == []
+
+
 def test_who_gives_no_token_changes_nothing(
     collector: CollectorProcess, open_page: OpenPage
 ) -> None:

@@ -5,6 +5,7 @@ import { count } from "./format.js";
 import { IncidentList } from "./incident_list.js";
 import { Refresher } from "./refresher.js";
 import { updateParams } from "./router.js";
+import { Silences } from "./silences.js";
 
 const REFRESH_MS = 5_000;
 const SHOWN = 50;
@@ -37,16 +38,18 @@ class IncidentsView {
     this.found = h("span", { class: "range", role: "status" });
     this.words = h("p", { class: "words" });
     this.list = new IncidentList({ api, showJob: true, heading: "h2", onChanged: () => this.refresh() });
+    this.silences = new Silences({ api, onChanged: () => this.refresh() });
     this.more = h("button", { type: "button", hidden: true, on: { click: () => { this.#limit += SHOWN; this.refresher.soon(0); } } }, "More incidents");
     this.element = h("div", { class: "incidents" },
       h("div", { class: "card-head" }, h("h1", { class: "page-title" }, "Incidents"), this.found, h("div", { class: "tools" }, this.state)),
-      this.words, this.list.element, this.more);
+      this.words, this.list.element, this.more, this.silences.element);
   }
 
   async refresh(signal) {
     const state = this.state.value === "all" ? "" : `&state=${this.state.value}`;
     const { incidents, next } = await this.api.json(`v1/incidents?limit=${Math.min(this.#limit, 1000)}${state}`, { signal });
     this.list.update(incidents);
+    this.silences.update((await this.api.json("v1/silences?active=true", { signal })).silences);
     this.more.hidden = !next || this.#limit >= 1000;
     setText(this.found, `${count(incidents.length)}${next ? " of more" : ""}`);
     setText(this.words, incidents.length ? "" : this.state.value === "open"
