@@ -56,6 +56,7 @@ class Stack:
         directory: Path,
         variables: Mapping[str, str] | None = None,
         collector: Mapping[str, str] | None = None,
+        hosts: Sequence[str] = (),
     ) -> None:
         """Make the sandbox with every path that the services have in their containers.
 
@@ -63,13 +64,15 @@ class Stack:
             directory: an empty one, for logs.
             variables: beside those that secrets.sh makes.
             collector: what would stand in .env.collector.
+            hosts: more names for this machine.
         """
         self.variables = {**secret_variables(), **(variables or {})}
         self.services = read_compose(ROOT, self.variables)
         self.services["collector"].environment.update(collector or {})
         self.logs = directory
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.box = Sandbox(directory / "box", list(self.services), interpreter_directories(ROOT))
+        names = [*self.services, *hosts]
+        self.box = Sandbox(directory / "box", names, interpreter_directories(ROOT))
         try:
             self._prepare(directory)
         except BaseException:
