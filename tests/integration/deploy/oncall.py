@@ -208,6 +208,8 @@ def walk(night: Night) -> None:
         {"name": "resolved", "html": message_page(last), "width": 760, "selector": "main"},
         {"name": "offenders", "url": f"{PAGE}/#/offenders", "height": 420},
     )
+    if (verdict := night.report()["verdict"]) != "healthy":
+        print(f"look at recovered.png: the verdict became {verdict}; the machine is too busy")
 
 
 def main() -> None:
