@@ -10,7 +10,7 @@ from paceline.ranks import parse_ranks
 from paceline.ring import RingReader, RingWriter, new_identity
 from paceline.ring import layout as at
 from paceline.sidecar.discovery import Discovery
-from paceline.sidecar.follow import FLUSH_RECORDS, FLUSH_S, HEARTBEAT_S, Follower
+from paceline.sidecar.follow import FLUSH_RECORDS, FLUSH_S, HEARTBEAT_S, Follower, flush_period_s
 from paceline.sidecar.pack import job_name, pack
 from paceline.sidecar.progress import Progress
 from paceline.wire.codec import decode_frame
@@ -61,6 +61,11 @@ def test_few_records_wait_a_second_and_many_do_not(ring: RingWriter, follower: F
     write(ring, FLUSH_RECORDS)
     follower.poll(0.2)
     assert follower.due(0.2)
+
+
+@pytest.mark.parametrize(("world_size", "period_s"), [(1, 1.0), (4096, 1.0), (4097, 2.0)])
+def test_ranks_of_very_large_jobs_send_half_as_often(world_size: int, period_s: float) -> None:
+    assert flush_period_s(world_size) == period_s
 
 
 def test_silent_rank_gives_a_heartbeat(ring: RingWriter, follower: Follower) -> None:

@@ -25,7 +25,7 @@ HEARTBEAT_S = 5.0
 MAX_BUFFERED = 4096
 FLUSH_S = 1.0
 FLUSH_OF_MANY_S = 2.0
-MANY_RANKS = 8192
+MANY_RANKS = 4096
 """Jobs of more ranks send half as many frames: what a frame costs a collector is for the most part
 not its records, and one job is analysed in one process (docs/sizing.md)."""
 _MAX_FACTS = 64
