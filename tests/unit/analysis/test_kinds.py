@@ -139,6 +139,26 @@ def test_a_uniform_slowdown_that_ends_is_told_with_its_end() -> None:
     assert any("it was over" in one for one in finding.evidence)
 
 
+def test_two_uniform_slowdowns_share_no_step() -> None:
+    faults = tuple(
+        Fault(rank=rank, phase=Phase.BACKWARD, extra_ms=6, first=first, last=first + 80)
+        for rank in range(CALM.world_size)
+        for first in (80, 190)
+    )
+    report = analyse(replace(CALM, steps=300, faults=faults)).report()
+    spans = sorted((f.first_step or 0, f.last_step or 0) for f in report.findings)
+    assert len(spans) == 2
+    assert spans[0][1] < spans[1][0]
+
+
+def test_a_uniform_slowdown_that_is_over_and_cost_the_job_next_to_nothing_is_not_told() -> None:
+    short = everybody(Phase.BACKWARD, 6, first=100, last=118)
+    assert [f.kind for f in analyse(replace(short, steps=160)).report().findings] == [
+        "uniform_slowdown"
+    ]
+    assert analyse(replace(short, steps=1000)).report().findings == []
+
+
 def test_half_of_the_ranks_becoming_slow_is_not_everyone() -> None:
     faults = tuple(
         Fault(rank=rank, phase=Phase.FORWARD, extra_ms=6, first=100) for rank in range(4)

@@ -102,6 +102,7 @@ class UniformSlowdown:
         self._slow: list[_Slow] = []
         self._make: tuple[int, ...] = ()
         self._other_make: tuple[tuple[int, ...], int] = ((), 0)
+        self._seen_ns = 0.0
         self._forget()
 
     def _forget(self) -> None:
@@ -119,6 +120,7 @@ class UniformSlowdown:
 
     def see(self, step: JudgedStep) -> None:
         """Take the next step."""
+        self._seen_ns += step.row.duration_ns
         if np.isnan(step.note.scores).all():
             return
         make = _make_of(step)
@@ -156,9 +158,14 @@ class UniformSlowdown:
 
     def findings(self, facts: JobFacts) -> list[Finding]:
         """Return each stretch in which everyone was slow."""
-        found = [self._finding(slow, facts) for slow in self._slow]
-        return [one for one in found if one.recoverable_ratio is not None
-                and one.recoverable_ratio >= facts.options.material_ratio]  # fmt: skip
+        least = facts.options.material_ratio
+        return [
+            self._finding(slow, facts)
+            for slow in self._slow
+            if slow.lost_ns >= least * slow.duration_ns
+            # What is over has to have cost the job something; what goes on still may.
+            and (slow.open or slow.lost_ns >= least * self._seen_ns)
+        ]
 
     def notes(self, facts: JobFacts) -> list[str]:
         """Return nothing."""
@@ -225,7 +232,10 @@ class UniformSlowdown:
             return
         if self._evidence.mean() < self._alarm:
             return
-        moments = list(self._recent)
+        told = self._slow[-1].last_step if self._slow else -1
+        moments = [one for one in self._recent if one.step > told]  # no step is told twice
+        if len(moments) < LASTING_STEPS:
+            return
         levels = np.array([one.level for one in moments])
         base = float(np.median(self._reference)) / max(1 - self._rho, 0.1)
         noise = spread(np.array(self._reference))
