@@ -51,6 +51,7 @@ class Sandbox:
         missing = [tool for tool in TOOLS if shutil.which(tool) is None]
         if missing:
             pytest.skip(f"{', '.join(missing)} missing: apt-get install util-linux iproute2")
+        self._keep = keep
         self.root = directory / "root"
         self.root.mkdir(parents=True)
         self._etc = {
@@ -111,7 +112,14 @@ class Sandbox:
         """Make an empty place at ``target`` that ``user`` may write to."""
         place = f"{self.root}{target}"
         options = f"mode={mode},uid={user},gid={user}"
-        self._shell(f"mkdir -p {place} && mount -t tmpfs -o {options} none {place}")
+        # What is kept and lies there, in a checkout under /tmp, is shown again on top.
+        again = [
+            f"mkdir -p {self.root}{path} && mount --rbind {path} {self.root}{path}"
+            for path in self._keep
+            if path.is_relative_to(target)
+        ]
+        steps = [f"mkdir -p {place}", f"mount -t tmpfs -o {options} none {place}", *again]
+        self._shell(" && ".join(steps))
 
     def bind(self, source: Path, target: str) -> None:
         """Show a file or directory of this machine at ``target``, read-only."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import nats
 import pytest
 from nats.js import api
@@ -81,7 +82,7 @@ async def test_a_frame_that_came_before_is_a_duplicate_and_one_too_large_is_reje
     assert (await publisher.submit([first, frame(2, 1000)])).accepted == 2
     outcome = await publisher.submit([first, frame(3, 1000)])
     assert (outcome.accepted, outcome.duplicate) == (1, 1)
-    large = replace(first, packed=bytes(3 * MIB), offset=77)
+    large = msgspec.structs.replace(first, packed=bytes(3 * MIB), offset=77)
     outcome = await publisher.submit([large, frame(4, 1000)])
     assert outcome.accepted == 1
     assert outcome.rejected[0].offset == 77
