@@ -208,13 +208,10 @@ class FrameFeed:
         told = [s.versions for s in self._of_rank.get(rank, ()) if s.versions]
         return told[-1] if told else {}
 
-    def dropped(self, rank: int) -> Counter[str]:
+    def dropped(self, rank: int) -> dict[str, int]:
         """Return what was lost of ``rank``, over all its incarnations."""
-        total: Counter[str] = Counter()
-        for stream in self._of_rank.get(rank, ()):
-            if stream.has_losses:
-                total += stream.dropped
-        return total
+        lossy = [stream.dropped for stream in self._of_rank.get(rank, ()) if stream.has_losses]
+        return dict(sum(lossy, Counter[str]())) if lossy else {}
 
     def _open(self, committed: CommittedFrame) -> Stream:
         frame = committed.frame

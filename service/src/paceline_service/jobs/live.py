@@ -321,7 +321,7 @@ class LiveAttempt:
                     "step": stream.step if stream and stream.step >= 0 else None,
                     "last_seen_wall_ns": stream.last_seen_wall_ns if stream else None,
                     "ended": stream.ended if stream else "",
-                    "dropped": dict(self._feed.dropped(rank)),
+                    "dropped": self._feed.dropped(rank),
                     "versions": self._feed.versions(rank),
                     "telemetry": self._telemetry(rank),
                     "pending_s": ages_s.get(rank),
