@@ -109,7 +109,15 @@ def phases(ring: Ring) -> set[int]:
     return {row.step for row in phases if row.code in EXCLUSIVE_PHASES}
 
 
-@pytest.mark.parametrize("loop", ["plain", "accumulation", "optimizers", "messages"])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "plain",
+        "accumulation",
+        pytest.param("optimizers", marks=pytest.mark.slow),
+        pytest.param("messages", marks=pytest.mark.slow),
+    ],
+)
 def test_all_ranks_change_at_the_same_step_and_what_they_keep_matches(
     jobs: list[Job], tmp_path: Path, hooks: Mapping[str, str], loop: str
 ) -> None:
