@@ -112,7 +112,7 @@ def phases(ring: Ring) -> set[int]:
 @pytest.mark.parametrize(
     "loop",
     [
-        "plain",
+        pytest.param("plain", marks=pytest.mark.slow),
         "accumulation",
         pytest.param("optimizers", marks=pytest.mark.slow),
         pytest.param("messages", marks=pytest.mark.slow),
