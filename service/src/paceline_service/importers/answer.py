@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.log import EventLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,3 +15,8 @@ class Answer:
 
     report: dict[str, Any]
     faults: Faults
+    log: EventLog | None = field(default=None, compare=False)
+    """The timed records that it stands on, for drawings and tables; None where there are none.
+
+    Whoever asked for the answer closes it.
+    """

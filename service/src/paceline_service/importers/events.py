@@ -41,7 +41,7 @@ _FLAGS = ROW_FIELDS.index("flags")
 _P2P = frozenset(int(op) for op in P2P_OPS)
 
 
-def read_event_log(paths: Sequence[Path]) -> EventLog:
+def read_event_log(paths: Sequence[Path], faults: Faults | None = None) -> EventLog:
     """Read event logs of one job attempt.
 
     Lines that cannot be used are left out and counted in ``faults``.
@@ -50,7 +50,7 @@ def read_event_log(paths: Sequence[Path]) -> EventLog:
         InputError: there is no input, a header is unusable or contradicts another, a record is of
             a rank that its header rules out, or too many lines are unusable for an answer.
     """
-    faults = Faults()
+    faults = Faults() if faults is None else faults
     reader = _Reader(find_event_logs(paths, faults), faults)
     try:
         return reader.read()

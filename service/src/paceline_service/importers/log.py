@@ -1,16 +1,19 @@
-"""A job as its event logs tell it, and its records in the order that the analysis wants."""
+"""A job as imported from any format, and its records in the order that the analysis wants."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from paceline.event_log import ROW_FIELDS, LogGroup, LogTelemetry
 from paceline_service.analysis.causes.series import TelemetryTable
+from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import COLUMNS, Int64Array, Records
+from paceline_service.analysis.report import Report
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.spool import RowSpool
 from paceline_service.importers.steps import with_derived_steps
@@ -22,11 +25,15 @@ _STEP = ROW_FIELDS.index("step")
 class EventLog:
     """A job attempt as imported; ``rounds`` gives the records.
 
-    It owns a temporary file: use it as a context manager, or call ``close``.
+    Every importer of timed records returns one, so that the analysis, the outputs, the comparison
+    and the replay are written once. It owns a temporary file: use it as a context manager, or call
+    ``close``.
     """
 
     world_size: int
     faults: Faults
+    format: str = ""
+    """Name of the source that it was read by."""
     job: str = ""
     run_id: str = ""
     attempt: int = 0
@@ -49,6 +56,14 @@ class EventLog:
     """By rank: its first and last time, ns on its own clock."""
     ranks_with_steps: set[int] = field(default_factory=set)
     spool: RowSpool = field(default_factory=RowSpool)
+    options: Options | None = None
+    """How the analysis has to be set for this format; None for its own settings."""
+    noise_ns: dict[int, int] = field(default_factory=dict)
+    """By the index of a group: how exactly its releases are known, where the importer measured."""
+    finish: Callable[[Report], Report] | None = None
+    """Adds what the format knows beyond records, such as the causes of findings."""
+    facts: Callable[[], dict[str, Any]] | None = None
+    """Entries for ``data`` of the report, told after the analysis."""
 
     @property
     def ranks(self) -> list[int]:

@@ -7,13 +7,24 @@ from dataclasses import replace
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.records import Group
 from paceline_service.analysis.report import Report
+from paceline_service.importers.answer import Answer
 from paceline_service.importers.faults import HARMLESS
 from paceline_service.importers.log import EventLog
 
 
+def answer_log(log: EventLog) -> Answer:
+    """Return the answer for an imported job; it holds ``log``, which stays open."""
+    report = analyze_log(log).to_dict()
+    if log.job:
+        report["job"]["name"] = log.job
+    if log.facts is not None:
+        report["data"].update(log.facts())
+    return Answer(report=report, faults=log.faults, log=log)
+
+
 def analyze_log(log: EventLog) -> Report:
     """Return the report on an imported job; what was wrong with its files is in its data."""
-    analysis = JobAnalysis(log.world_size)
+    analysis = JobAnalysis(log.world_size, log.options)
     for rank in log.ranks:
         analysis.declare_rank(
             rank, node=log.nodes.get(rank, ""), clock_domain=log.clock_domains.get(rank, "")
@@ -23,6 +34,8 @@ def analyze_log(log: EventLog) -> Report:
         analysis.declare_group(
             Group(name=group.name, ranks=group.ranks, epoch=group.epoch, mesh_dim=group.mesh_dim)
         )
+    for index, noise_ns in log.noise_ns.items():
+        analysis.assume_noise(index, noise_ns)
     for sample in log.telemetry:
         analysis.add_telemetry(sample.rank, [sample])
     for records in log.rounds():
@@ -38,7 +51,8 @@ def analyze_log(log: EventLog) -> Report:
         analysis.standstill.alive_at(rank, now_ns)
     analysis.log_ends(ages_known=bool(log.run_id))
     analysis.finish()
-    return _with_faults(analysis.report(), log)
+    report = analysis.report()
+    return _with_faults(log.finish(report) if log.finish is not None else report, log)
 
 
 def _with_faults(report: Report, log: EventLog) -> Report:

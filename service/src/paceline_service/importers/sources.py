@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.errors import InputError
@@ -20,7 +21,7 @@ from paceline_service.importers.kineto.job import analyze_traces
 from paceline_service.importers.kineto.recognize import begins_trace
 from paceline_service.importers.lines import open_binary
 from paceline_service.importers.log import EventLog
-from paceline_service.importers.offline import analyze_log
+from paceline_service.importers.offline import answer_log
 from paceline_service.importers.whatif_parquet import begins_what_if, read_what_if
 
 HEAD_BYTES = 64 << 10
@@ -30,52 +31,76 @@ _NAMED_FILES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One format.
+    """One format: ``read`` for one of timed records, ``judge`` for one that has none.
 
     Attributes:
         name: as a reader knows it, for messages.
         begins: whether a file with these first bytes (unpacked, ``HEAD_BYTES``) is one.
-        analyze: the answer for files of it; ``faults`` holds what is known of them already.
+        read: the timed records of files of it; ``faults`` holds what is known of them already.
+        judge: the report on files of a format whose records have no times.
     """
 
     name: str
     begins: Callable[[bytes], bool]
-    analyze: Callable[[Sequence[Path], Faults], Answer]
+    read: Callable[[Sequence[Path], Faults], EventLog] | None = None
+    judge: Callable[[Sequence[Path], Faults], Answer] | None = None
+
+    def analyze(self, paths: Sequence[Path], faults: Faults) -> Answer:
+        """Return the answer for files of this format; the caller closes its ``log``.
+
+        Raises:
+            InputError: none of them can be used, or they do not belong together.
+        """
+        if self.read is None:
+            assert self.judge is not None
+            return self.judge(paths, faults)
+        log = self.read(paths, faults)
+        try:
+            log.format = self.name
+            return answer_log(log)
+        except BaseException:
+            log.close()
+            raise
 
 
-def _analyze_events(paths: Sequence[Path], faults: Faults) -> Answer:
-    with read_event_log(paths) as log:
-        return _answer(log)
-
-
-def _analyze_what_if(paths: Sequence[Path], faults: Faults) -> Answer:
-    with read_what_if(paths, faults) as log:
-        return _answer(log)
-
-
-def _analyze_dumps(paths: Sequence[Path], faults: Faults) -> Answer:
+def _judge_dumps(paths: Sequence[Path], faults: Faults) -> Answer:
     return Answer(report=read_dumps(paths, faults).to_dict(), faults=faults)
-
-
-def _answer(log: EventLog) -> Answer:
-    report = analyze_log(log).to_dict()
-    if log.job:
-        report["job"]["name"] = log.job
-    return Answer(report=report, faults=log.faults)
 
 
 def _begins_event_log(head: bytes) -> bool:
     return b'"paceline.' in head.partition(b"\n")[0] and b'"schema"' in head
 
 
-EVENTS = Source(name="event log", begins=_begins_event_log, analyze=_analyze_events)
-KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, analyze=analyze_traces)
-WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, analyze=_analyze_what_if)
-DUMPS = Source(name="Flight Recorder dump", begins=begins_dump, analyze=_analyze_dumps)
+EVENTS = Source(name="event log", begins=_begins_event_log, read=read_event_log)
+KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, judge=analyze_traces)
+WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, read=read_what_if)
+DUMPS = Source(name="Flight Recorder dump", begins=begins_dump, judge=_judge_dumps)
 SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF, DUMPS]
 
 
 def analyze_paths(paths: Sequence[Path], reading: Callable[[Path], None] = show_nothing) -> Answer:
+    """Return the answer for the files at ``paths``, its records let go (see ``answer_paths``)."""
+    with answer_paths(paths, reading) as answer:
+        return replace(answer, log=None)
+
+
+@contextmanager
+def answer_paths(
+    paths: Sequence[Path], reading: Callable[[Path], None] = show_nothing
+) -> Iterator[Answer]:
+    """Give the answer for the files at ``paths``, and its timed records as long as it is open.
+
+    Args and errors are those of ``analyze_paths``.
+    """
+    answer = _answer_paths(paths, reading)
+    try:
+        yield answer
+    finally:
+        if answer.log is not None:
+            answer.log.close()
+
+
+def _answer_paths(paths: Sequence[Path], reading: Callable[[Path], None]) -> Answer:
     """Return the answer for the files at ``paths``; a directory gives those directly in it.
 
     Files that are of no known format are left out and told, as long as there are others.
