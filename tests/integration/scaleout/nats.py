@@ -23,9 +23,14 @@ def binary() -> str:
 
 
 class NatsServer:
-    """One server on 127.0.0.1; its files stay when it is killed."""
+    """One server on 127.0.0.1; its files stay when it is killed.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: for its files; made here.
+        more: further lines of its configuration.
+    """
+
+    def __init__(self, directory: Path, more: str = "") -> None:
         directory.mkdir()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -35,7 +40,7 @@ class NatsServer:
         self._config = directory / "nats.conf"
         self._config.write_text(
             f'listen: "127.0.0.1:{self.port}"\nmax_payload: 2MB\n'
-            f'jetstream {{ store_dir: "{directory / "store"}", sync_interval: always }}\n'
+            f'jetstream {{ store_dir: "{directory / "store"}", sync_interval: always }}\n{more}'
         )
         self.process: subprocess.Popen[bytes] | None = None
 

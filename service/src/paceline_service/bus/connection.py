@@ -140,7 +140,7 @@ class Bus:
                     connect_timeout=API_TIMEOUT_S,
                     ping_interval=10,
                     max_outstanding_pings=2,
-                    error_cb=_on_error,
+                    error_cb=self._on_error,
                     disconnected_cb=self._on_disconnected,
                     reconnected_cb=self._on_reconnected,
                     # The first connection is tried here, so that its failure can be told.
@@ -218,9 +218,11 @@ class Bus:
         self.fault = "reconnected, and the stream is being looked for"
         self._begin(self._use())
 
+    async def _on_error(self, error: Exception) -> None:
+        if self._js is None:
+            # Of several servers the client tries one after the other, and never gives up.
+            self.fault = f"cannot connect: {error}"
+        _log.warning("bus", error=f"{type(error).__name__}: {error}")
+
 
 _STREAM_NAME_IN_USE = 10058
-
-
-async def _on_error(error: Exception) -> None:
-    _log.warning("bus", error=f"{type(error).__name__}: {error}")
