@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.records import Group
 from paceline_service.analysis.report import Report
@@ -11,10 +13,13 @@ from paceline_service.importers.answer import Answer
 from paceline_service.importers.faults import HARMLESS
 from paceline_service.importers.log import EventLog
 
+See = Callable[[JobAnalysis, Sequence[StepRow]], None]
+"""Is shown the steps as they are judged, with the analysis that judged them."""
 
-def answer_log(log: EventLog) -> Answer:
+
+def answer_log(log: EventLog, see: See | None = None) -> Answer:
     """Return the answer for an imported job; it holds ``log``, which stays open."""
-    report = analyze_log(log).to_dict()
+    report = analyze_log(log, see).to_dict()
     if log.job:
         report["job"]["name"] = log.job
     if log.facts is not None:
@@ -22,7 +27,7 @@ def answer_log(log: EventLog) -> Answer:
     return Answer(report=report, faults=log.faults, log=log)
 
 
-def analyze_log(log: EventLog) -> Report:
+def analyze_log(log: EventLog, see: See | None = None) -> Report:
     """Return the report on an imported job; what was wrong with its files is in its data."""
     analysis = JobAnalysis(log.world_size, log.options)
     for rank in log.ranks:
@@ -41,7 +46,9 @@ def analyze_log(log: EventLog) -> Report:
     for records in log.rounds():
         for part in records:
             analysis.add(part)
-        analysis.advance()
+        rows = analysis.advance()
+        if see is not None:
+            see(analysis, rows)
     for rank, how in log.ended.items():
         if how:
             analysis.rank_ended(rank, how)
@@ -50,7 +57,9 @@ def analyze_log(log: EventLog) -> Report:
     for rank, now_ns in log.alive_ns.items():
         analysis.standstill.alive_at(rank, now_ns)
     analysis.log_ends(ages_known=bool(log.run_id))
-    analysis.finish()
+    rows = analysis.finish()
+    if see is not None:
+        see(analysis, rows)
     report = analysis.report()
     return _with_faults(log.finish(report) if log.finish is not None else report, log)
 
