@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import InputError
+from paceline_service.importers.progress import Progress
 from paceline_service.importers.sources import analyze_paths
 from tests.unit.importers.traces import (
     GATHER,
@@ -281,9 +282,24 @@ def test_identical_traces_of_all_ranks_are_healthy(tmp_path: Path) -> None:
 
 def test_each_file_is_told_before_it_is_read(tmp_path: Path) -> None:
     paths = write_traces(tmp_path, traces(TraceJob(steps=1)))
-    told: list[Path] = []
-    analyze_paths([tmp_path], told.append)
-    assert told == paths
+    told = Told()
+    analyze_paths([tmp_path], told)
+    assert told.paths == paths
+    assert told.packed_bytes >= sum(path.stat().st_size for path in paths)
+
+
+class Told(Progress):
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.paths: list[Path] = []
+        self.packed_bytes = 0
+
+    def reading(self, path: Path) -> None:
+        self.paths.append(path)
+
+    def advanced(self, packed_bytes: int) -> None:
+        self.packed_bytes += packed_bytes
 
 
 def test_a_file_that_does_not_exist_is_bad_input_by_name(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,17 +10,14 @@ import typer
 
 from paceline.errors import InputError
 from paceline_service.analysis.report import KINDS
+from paceline_service.commands.analyzed import analyzed
 from paceline_service.commands.output import (
     ReportFormat,
     exit_status,
     report_format,
     write_report,
 )
-from paceline_service.commands.run import run_command, warn
-from paceline_service.importers.faults import show_nothing
-from paceline_service.importers.sources import analyze_paths
-
-_CLEAR_LINE = "\r\x1b[K"
+from paceline_service.commands.run import run_command
 
 
 def main(argv: Sequence[str]) -> int:
@@ -56,32 +51,6 @@ def _analyze(
     if fail_on is not None and fail_on not in KINDS:
         raise InputError(f"--fail-on {fail_on!r} is none of {', '.join(KINDS)}")
     chosen = report_format(form, output)
-    with _progress() as reading:
-        answer = analyze_paths(paths, reading)
-    if strict and answer.faults.lossy:
-        raise InputError(f"--strict, and not all is usable: {'; '.join(answer.faults.notes())}")
-    for note in answer.faults.notes():
-        warn(f"paceline analyze: {note}")
-    write_report(answer.report, chosen, output)
-    return exit_status(answer.report, fail_on)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Path], None]]:
-    """Name the file that is being read on one line of a terminal, and wipe it out at the end."""
-    shown = 0
-
-    def reading(path: Path) -> None:
-        nonlocal shown
-        shown += 1
-        name = "".join(c if c.isprintable() else "?" for c in path.name)[:60]
-        sys.stderr.write(f"{_CLEAR_LINE}reading {name} ({shown})")
-        sys.stderr.flush()
-
-    if not sys.stderr.isatty():
-        yield show_nothing
-        return
-    try:
-        yield reading
-    finally:
-        sys.stderr.write(_CLEAR_LINE if shown else "")
+    with analyzed(paths, verb="analyze", strict=strict) as answer:
+        write_report(answer.report, chosen, output)
+        return exit_status(answer.report, fail_on)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from paceline_service.importers.progress import Progress
 
 HARMLESS = frozenset({"skipped_file", "unknown_line"})
 """Reasons that concern no record: they are told, and not counted as dropped."""
 _TOLD_PER_REASON = 3
-
-
-def show_nothing(path: Path) -> None:
-    """Show nothing."""
 
 
 @dataclass(slots=True)
@@ -23,11 +20,19 @@ class Faults:
     counts: Counter[str] = field(default_factory=Counter)
     by_rank: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Those of a known rank; they are also in ``counts``."""
-    reading: Callable[[Path], None] = show_nothing
-    """Told of a file before it is read, to show progress."""
+    progress: Progress = field(default_factory=Progress)
+    """Told how far the reading has come."""
     _told: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _told_for: Counter[str] = field(default_factory=Counter)
     """How much of ``counts`` the sentences in ``_told`` stand for."""
+
+    def reading(self, path: Path) -> None:
+        """Say which file is read now."""
+        self.progress.reading(path)
+
+    def advanced(self, packed_bytes: int) -> None:
+        """Say that so many more bytes were read; ``open_binary`` takes this."""
+        self.progress.advanced(packed_bytes)
 
     def add(
         self,

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import msgspec
 
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults, place
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 MAX_LINE_BYTES = 8 << 20
 """The header of 100,000 ranks in five dimensions takes 4 MB; more is no event log."""
 MAX_BLANK_BYTES = 64 << 20
 """Blank lines of one file, unpacked; a small gzip file can hold gigabytes of them."""
+_COUNTED_BYTES = 1 << 17
+"""Of one read that is told; a call for each 8 KiB would cost more than it shows."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -25,8 +31,12 @@ _decode = msgspec.json.Decoder().decode
 
 
 @contextmanager
-def open_binary(path: Path) -> Iterator[BinaryIO]:
+def open_binary(path: Path, advanced: Callable[[int], None] | None = None) -> Iterator[BinaryIO]:
     """Open ``path``, unpacked when its content (not its name) is gzip.
+
+    Args:
+        path: a regular file.
+        advanced: told of every read how many bytes of the file it took, still packed.
 
     Raises:
         InputError: it cannot be opened, or is no regular file.
@@ -36,9 +46,8 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         remedy = "is no regular file" if path.exists() else "does not exist"
         raise InputError(f"{path} {remedy}; give an event log or a directory of them")
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == _GZIP_MAGIC
-            raw.seek(0)
+        with _opened(path, advanced) as raw:
+            packed = raw.peek(2)[:2] == _GZIP_MAGIC
             if not packed:
                 yield raw
                 return
@@ -46,6 +55,25 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
                 yield cast(BinaryIO, unpacked)
     except PermissionError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
+
+
+class _Counted(io.FileIO):
+    """Tells of each read of a file how much it took."""
+
+    def __init__(self, path: Path, advanced: Callable[[int], None]) -> None:
+        super().__init__(path, "rb")
+        self._advanced = advanced
+
+    def readinto(self, buffer: Buffer) -> int:
+        count = super().readinto(buffer)
+        self._advanced(count)
+        return count
+
+
+def _opened(path: Path, advanced: Callable[[int], None] | None) -> io.BufferedReader:
+    if advanced is None:
+        return path.open("rb")
+    return io.BufferedReader(_Counted(path, advanced), _COUNTED_BYTES)
 
 
 def read_objects(path: Path, faults: Faults) -> Iterator[tuple[int, object]]:
@@ -58,7 +86,7 @@ def read_objects(path: Path, faults: Faults) -> Iterator[tuple[int, object]]:
         InputError: the file cannot be opened.
     """
     number, blank_bytes = 0, 0
-    with open_binary(path) as file:
+    with open_binary(path, faults.advanced) as file:
         while True:
             number += 1
             try:

@@ -15,13 +15,14 @@ from pathlib import Path
 from paceline.errors import InputError
 from paceline_service.importers.answer import Answer
 from paceline_service.importers.events import read_event_log
-from paceline_service.importers.faults import Faults, show_nothing
+from paceline_service.importers.faults import Faults
 from paceline_service.importers.flight_recorder import begins_dump, read_dumps
 from paceline_service.importers.kineto.job import analyze_traces
 from paceline_service.importers.kineto.recognize import begins_trace
 from paceline_service.importers.lines import open_binary
 from paceline_service.importers.log import EventLog
-from paceline_service.importers.offline import answer_log
+from paceline_service.importers.offline import See, answer_log
+from paceline_service.importers.progress import Progress
 from paceline_service.importers.whatif_parquet import begins_what_if, read_what_if
 
 HEAD_BYTES = 64 << 10
@@ -45,7 +46,7 @@ class Source:
     read: Callable[[Sequence[Path], Faults], EventLog] | None = None
     judge: Callable[[Sequence[Path], Faults], Answer] | None = None
 
-    def analyze(self, paths: Sequence[Path], faults: Faults) -> Answer:
+    def analyze(self, paths: Sequence[Path], faults: Faults, see: See | None = None) -> Answer:
         """Return the answer for files of this format; the caller closes its ``log``.
 
         Raises:
@@ -57,7 +58,7 @@ class Source:
         log = self.read(paths, faults)
         try:
             log.format = self.name
-            return answer_log(log)
+            return answer_log(log, see)
         except BaseException:
             log.close()
             raise
@@ -78,21 +79,22 @@ DUMPS = Source(name="Flight Recorder dump", begins=begins_dump, judge=_judge_dum
 SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF, DUMPS]
 
 
-def analyze_paths(paths: Sequence[Path], reading: Callable[[Path], None] = show_nothing) -> Answer:
+def analyze_paths(paths: Sequence[Path], progress: Progress | None = None) -> Answer:
     """Return the answer for the files at ``paths``, its records let go (see ``answer_paths``)."""
-    with answer_paths(paths, reading) as answer:
+    with answer_paths(paths, progress) as answer:
         return replace(answer, log=None)
 
 
 @contextmanager
 def answer_paths(
-    paths: Sequence[Path], reading: Callable[[Path], None] = show_nothing
+    paths: Sequence[Path], progress: Progress | None = None, see: See | None = None
 ) -> Iterator[Answer]:
     """Give the answer for the files at ``paths``, and its timed records as long as it is open.
 
-    Args and errors are those of ``analyze_paths``.
+    ``see`` is shown the steps where there are timed records. The other args and the errors are
+    those of ``analyze_paths``.
     """
-    answer = _answer_paths(paths, reading)
+    answer = _answer_paths(paths, progress or Progress(), see)
     try:
         yield answer
     finally:
@@ -100,14 +102,15 @@ def answer_paths(
             answer.log.close()
 
 
-def _answer_paths(paths: Sequence[Path], reading: Callable[[Path], None]) -> Answer:
+def _answer_paths(paths: Sequence[Path], progress: Progress, see: See | None) -> Answer:
     """Return the answer for the files at ``paths``; a directory gives those directly in it.
 
     Files that are of no known format are left out and told, as long as there are others.
 
     Args:
         paths: files and directories.
-        reading: told of a file before it is read; formats of small files do not tell.
+        progress: told how far the reading has come.
+        see: shown the steps, where there are timed records.
 
     Raises:
         InputError: nothing there can be read, or what is there is of several formats.
@@ -128,9 +131,9 @@ def _answer_paths(paths: Sequence[Path], reading: Callable[[Path], None]) -> Ans
     name = next(iter(found), EVENTS.name)
     if name == EVENTS.name:
         # It has rules of its own for what else lies in a directory of logs.
-        return _events_or_known_formats(paths)
+        return _events_or_known_formats(paths, progress, see)
     named = {path for path in paths if not path.is_dir()}
-    faults = Faults(reading=reading)
+    faults = Faults(progress=progress)
     for path in others:
         if path in named and not path.exists():
             raise InputError(f"{path} does not exist")
@@ -138,12 +141,12 @@ def _answer_paths(paths: Sequence[Path], reading: Callable[[Path], None]) -> Ans
             raise InputError(f"{path} is {_unknown()}")
     _tell_left_out(others, faults)
     source = next(source for source in SOURCES if source.name == name)
-    return source.analyze(found[name], faults)
+    return source.analyze(found[name], faults, see)
 
 
-def _events_or_known_formats(paths: Sequence[Path]) -> Answer:
+def _events_or_known_formats(paths: Sequence[Path], progress: Progress, see: See | None) -> Answer:
     try:
-        return EVENTS.analyze(paths, Faults())
+        return EVENTS.analyze(paths, Faults(progress=progress), see)
     except InputError as error:
         if "no event log" not in str(error):
             raise

@@ -58,7 +58,7 @@ class TraceFile:
         Raises:
             InputError: the file cannot be opened.
         """
-        with open_binary(self.path) as file:
+        with open_binary(self.path, self._faults.advanced) as file:
             self._file = cast(BufferedReader, file)
             self._fill()
             if self._buffer.startswith((b"\xff\xfe", b"\xfe\xff")):
