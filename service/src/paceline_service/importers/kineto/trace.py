@@ -33,6 +33,10 @@ class Columns:
         """Append a row."""
         self._values.extend(row)
 
+    def extend(self, table: Int64Array) -> None:
+        """Append rows, shape (N, width)."""
+        self._values.frombytes(np.ascontiguousarray(table, dtype=np.int64).tobytes())
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self._values) // self._width
