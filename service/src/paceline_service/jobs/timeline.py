@@ -17,12 +17,12 @@ from paceline.errors import InputError
 from paceline.ranks import format_ranks
 from paceline_service.errors import NotKeptError
 from paceline_service.export.perfetto import trace_chunks
+from paceline_service.export.timeline.drawing import draw
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.repository import AttemptRow
 from paceline_service.jobs.service import JobService
 from paceline_service.jobs.snapshot import Snapshot
 from paceline_service.jobs.source import FrameSource
-from paceline_service.jobs.timeline_drawing import draw
 from paceline_service.jobs.timeline_window import Window, read_window
 from paceline_service.store.models import RankIncarnation
 
@@ -114,7 +114,7 @@ def unpacked(packed: bytes) -> Iterator[bytes]:
 
 
 def _render(window: Window, ranks: Sequence[int], wanted: tuple[int, int]) -> bytes:
-    drawing, told = draw(window, ranks)
+    drawing, told = draw(window.job, window.steps, ranks, window.first)
     attempt = window.attempt
     cut = told["last_step"] < wanted[1] or len(ranks) < attempt.world_size
     other: Json = {

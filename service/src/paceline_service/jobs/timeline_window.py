@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.errors import InputError
-from paceline_service.analysis.matching.groups import Members
 from paceline_service.analysis.matching.table import Table, as_table, stack
 from paceline_service.analysis.records import Group, Int64Array, Records
+from paceline_service.export.timeline.drawn_job import DrawnJob
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.reorder import ReorderBuffer
 from paceline_service.jobs.sanitize import sanitize
@@ -41,12 +41,7 @@ class Window:
     first: int
     last: int
     """Before the step that was asked for where there were too many records."""
-    groups: list[Group] = field(default_factory=list)
-    members: Members = field(default_factory=Members)
-    nodes: dict[int, str] = field(default_factory=dict)
-    clock_domains: dict[int, str] = field(default_factory=dict)
-    wall_offsets_ns: dict[int, int] = field(default_factory=dict)
-    """Per rank, what added to its clock gives its wall clock."""
+    job: DrawnJob
     steps: dict[int, Table] = field(default_factory=dict)
     records: int = 0
     unusable: int = 0
@@ -126,7 +121,8 @@ async def _find_start(attempt: AttemptRef, page: ReadPage, first: int, newest_fr
 class _Reader:
     def __init__(self, attempt: AttemptRef, decode: DecodeRecords, first: int, last: int) -> None:
         self._decode = decode
-        self._window = Window(attempt=attempt, first=first, last=last)
+        job = DrawnJob(world_size=attempt.world_size)
+        self._window = Window(attempt=attempt, first=first, last=last, job=job)
         self._streams: dict[str, Stream] = {}
         self._group_index: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._parts: dict[str, list[tuple[int, Records]]] = {}
@@ -164,7 +160,7 @@ class _Reader:
                 if len(kept):
                     tables.append(as_table(kept))
         self._parts.clear()
-        window.members.settle()
+        window.job.members.settle()
         if not tables:
             return window
         table = stack(tables)
@@ -184,7 +180,7 @@ class _Reader:
         stream.clock.anchor(frame.anchor_mono_ns, frame.anchor_wall_ns)
         offset_ns = stream.clock.to_wall_ns(0)
         if offset_ns >= 0:
-            window.wall_offsets_ns[frame.rank] = offset_ns
+            window.job.wall_offsets_ns[frame.rank] = offset_ns
         if frame.ended or frame.step + stream.step_base > window.last + 1:
             self._behind.add(frame.rank)
         for definition in frame.groups:
@@ -244,16 +240,15 @@ class _Reader:
         self._streams[frame.incarnation] = stream
         self._ranks.add(frame.rank)
         if frame.node:
-            self._window.nodes[frame.rank] = frame.node
+            self._window.job.nodes[frame.rank] = frame.node
         if frame.clock_domain:
-            self._window.clock_domains[frame.rank] = frame.clock_domain
+            self._window.job.clock_domains[frame.rank] = frame.clock_domain
         return stream
 
     def _declare(self, group: Group) -> int:
-        window = self._window
+        job = self._window.job
         key = (group.name, group.ranks, group.epoch)
-        index = self._group_index.setdefault(key, len(window.groups))
-        if index == len(window.groups):
-            window.groups.append(group)
-            window.members.add(group)
+        index = self._group_index.setdefault(key, len(job.groups))
+        if index == len(job.groups):
+            job.add_group(group)
         return index

@@ -9,7 +9,7 @@ import numpy as np
 
 from paceline_service.analysis.matching.clocks import ClockOffsets
 from paceline_service.analysis.records import Int64Array
-from paceline_service.jobs.timeline_window import Window
+from paceline_service.export.timeline.drawn_job import DrawnJob
 
 Json = dict[str, Any]
 
@@ -21,12 +21,12 @@ class Clocks:
     others are placed by their wall clocks. For drawing only.
     """
 
-    def __init__(self, window: Window, offsets: ClockOffsets, ranks: Sequence[int]) -> None:
+    def __init__(self, job: DrawnJob, offsets: ClockOffsets, ranks: Sequence[int]) -> None:
         self._offsets = offsets
-        size = window.attempt.world_size
+        size = job.world_size
         known = offsets.known
         self._reference = np.where(known, offsets.reference_rank, np.arange(size))
-        wall = np.array([window.wall_offsets_ns.get(rank, -1) for rank in range(size)])
+        wall = np.array([job.wall_offsets_ns.get(rank, -1) for rank in range(size)])
         self._base = wall[self._reference]
         self._known = known
         self._ranks = ranks

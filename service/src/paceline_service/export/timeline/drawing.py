@@ -17,8 +17,8 @@ from paceline_service.analysis.matching.match import Matches, match
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.export.perfetto import KINDS, Arrow, Drawing, Mark, Slice
-from paceline_service.jobs.timeline_clocks import Clocks
-from paceline_service.jobs.timeline_window import Window
+from paceline_service.export.timeline.clocks import Clocks
+from paceline_service.export.timeline.drawn_job import DrawnJob
 
 MAX_SLICES = 250_000
 """Beyond it whole steps are left out, the last ones first; the first is always drawn."""
@@ -31,50 +31,103 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
+class MatchedStep:
+    """One step, its records on one timeline and its collectives matched."""
+
     step: int
     table: Table
     matches: Matches
 
 
-def draw(window: Window, ranks: Sequence[int]) -> tuple[Drawing, Json]:
-    """Return what is to be drawn of ``ranks``, and what is known of it as a whole."""
-    clock_of_rank = _clock_numbers(window)
-    noise, watch = ReleaseNoise(), ClockWatch(window.attempt.world_size)
-    judged = []
-    for step, records in sorted(window.steps.items()):
-        table, _ = one_timeline(records, window.attempt.world_size)
-        matches = match(table, window.members, clock_of_rank)
-        noise.learn(matches)
-        watch.see(matches)
-        judged.append(_Judged(step=step, table=table, matches=matches))
-    clocks = Clocks(window, watch.offsets(clock_of_rank), ranks)
-    drawn = np.zeros(window.attempt.world_size, dtype=np.bool_)
-    drawn[list(ranks)] = True
-    clocks.begin(*_times(judged, drawn))
-    labels = {rank: (_title(rank, window), clocks.label(rank)) for rank in ranks}
-    drawing = Drawing(labels=labels)
-    noise_ns = noise.noise_ns(len(window.members.sizes))
-    last = window.first - 1
-    counts = {"steps": 0, "phases": 0, "collectives": 0, "unreleased": 0, "last_arrivers": 0}
-    for one in judged:
-        waits = measure_waits(one.matches, clock_of_rank, noise_ns)
-        if drawing.slices and len(drawing.slices) + _size(one, drawn) > MAX_SLICES:
+def matched_step(
+    step: int, records: Table, job: DrawnJob, clock_of_rank: Int64Array
+) -> MatchedStep:
+    """Return a step of which the records of all ranks are given."""
+    table, _ = one_timeline(records, job.world_size)
+    return MatchedStep(step=step, table=table, matches=match(table, job.members, clock_of_rank))
+
+
+def draw(
+    job: DrawnJob, steps: Mapping[int, Table], ranks: Sequence[int], first: int
+) -> tuple[Drawing, Json]:
+    """Return what is to be drawn of ``ranks``, and what is known of it as a whole.
+
+    Args:
+        job: topology and clocks.
+        steps: the records of all ranks by step.
+        ranks: to draw.
+        first: step that was asked for.
+    """
+    clock_of_rank = job.clock_numbers()
+    noise, watch = ReleaseNoise(), ClockWatch(job.world_size)
+    matched = []
+    for step, records in sorted(steps.items()):
+        one = matched_step(step, records, job, clock_of_rank)
+        noise.learn(one.matches)
+        watch.see(one.matches)
+        matched.append(one)
+    clocks = Clocks(job, watch.offsets(clock_of_rank), ranks)
+    artist = StepArtist(job, clocks, noise.noise_ns(len(job.members.sizes)), ranks)
+    clocks.begin(*_times(matched, artist.drawn))
+    drawing = Drawing(labels=artist.labels())
+    last = first - 1
+    for one in matched:
+        if drawing.slices and len(drawing.slices) + artist.size(one) > MAX_SLICES:
             break
-        _draw_times(drawing, counts, one, drawn, clocks)
-        _draw_collectives(drawing, counts, one, waits, drawn, clocks, window)
+        artist.draw(drawing, one)
         last = one.step
-    return drawing, {
-        "first_step": window.first,
-        "last_step": last,
-        "origin_wall_ns": clocks.origin_ns,
-        "clocks": clocks.told(),
-        "drawn": counts,
-    }
+    return drawing, {"first_step": first, "last_step": last, **artist.told()}
+
+
+class StepArtist:
+    """Draws steps one by one.
+
+    Args:
+        job: topology and clocks.
+        clocks: puts all ranks on one axis.
+        noise_ns: (G,) how exactly the releases of each group are known.
+        ranks: to draw.
+    """
+
+    def __init__(
+        self, job: DrawnJob, clocks: Clocks, noise_ns: Int64Array, ranks: Sequence[int]
+    ) -> None:
+        self._job = job
+        self._clocks = clocks
+        self._noise_ns = noise_ns
+        self._ranks = ranks
+        self._clock_of_rank = job.clock_numbers()
+        self.drawn = np.zeros(job.world_size, dtype=np.bool_)
+        self.drawn[list(ranks)] = True
+        self._counts = {
+            "steps": 0, "phases": 0, "collectives": 0, "unreleased": 0, "last_arrivers": 0
+        }  # fmt: skip
+
+    def labels(self) -> dict[int, tuple[str, str]]:
+        """Return the name and the label of each rank."""
+        return {rank: (self._job.title(rank), self._clocks.label(rank)) for rank in self._ranks}
+
+    def told(self) -> Json:
+        """Return what was drawn, and on which axis, for the metadata."""
+        return {
+            "origin_wall_ns": self._clocks.origin_ns,
+            "clocks": self._clocks.told(),
+            "drawn": self._counts,
+        }
+
+    def size(self, one: MatchedStep) -> int:
+        """Return about how many slices a step takes."""
+        return int(self.drawn[one.table.rank].sum()) + int(self.drawn[one.matches.rows.rank].sum())
+
+    def draw(self, drawing: Drawing, one: MatchedStep) -> None:
+        """Add a step to a drawing."""
+        waits = measure_waits(one.matches, self._clock_of_rank, self._noise_ns)
+        _draw_times(drawing, self._counts, one, self.drawn, self._clocks)
+        _draw_collectives(drawing, self._counts, one, waits, self.drawn, self._clocks, self._job)
 
 
 def _draw_times(
-    drawing: Drawing, counts: dict[str, int], one: _Judged, drawn: BoolArray, clocks: Clocks
+    drawing: Drawing, counts: dict[str, int], one: MatchedStep, drawn: BoolArray, clocks: Clocks
 ) -> None:
     table = one.table
     timed = (table.kind == RecordKind.STEP) | (table.kind == RecordKind.PHASE)
@@ -97,11 +150,11 @@ def _draw_times(
 def _draw_collectives(
     drawing: Drawing,
     counts: dict[str, int],
-    one: _Judged,
+    one: MatchedStep,
     waits: Waits,
     drawn: BoolArray,
     clocks: Clocks,
-    window: Window,
+    job: DrawnJob,
 ) -> None:
     rows, instance = one.matches.rows, one.matches.instance
     index = np.flatnonzero(drawn[rows.rank])
@@ -120,7 +173,7 @@ def _draw_collectives(
     ) in zip(*columns, strict=True):  # fmt: skip
         args: Json = {
             "step": one.step,
-            "group": window.groups[group].name,
+            "group": job.groups[group].name,
             "seq": seq,
             "bytes": size,
             "last_arriver": last_rank if last_rank >= 0 else None,
@@ -167,30 +220,10 @@ def _draw_collectives(
             drawing.arrows.append(Arrow(source=source, target=slices[longest[at][1]]))
 
 
-def _size(one: _Judged, drawn: BoolArray) -> int:
-    """Return about how many slices a step takes."""
-    return int(drawn[one.table.rank].sum()) + int(drawn[one.matches.rows.rank].sum())
-
-
-def _times(judged: Sequence[_Judged], drawn: BoolArray) -> tuple[Int64Array, Int64Array]:
+def _times(matched: Sequence[MatchedStep], drawn: BoolArray) -> tuple[Int64Array, Int64Array]:
     ranks, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    for one in judged:
+    for one in matched:
         chosen = drawn[one.table.rank]
         ranks.append(one.table.rank[chosen])
         times.append(one.table.start_ns[chosen])
     return np.concatenate(ranks), np.concatenate(times)
-
-
-def _clock_numbers(window: Window) -> Int64Array:
-    numbers: Mapping[str, int] = {
-        name: number for number, name in enumerate(sorted(set(window.clock_domains.values())))
-    }
-    found = np.full(window.attempt.world_size, -1, dtype=np.int64)
-    for rank, domain in window.clock_domains.items():
-        found[rank] = numbers[domain]
-    return found
-
-
-def _title(rank: int, window: Window) -> str:
-    node = window.nodes.get(rank)
-    return f"rank {rank} on {node}" if node else f"rank {rank}"
