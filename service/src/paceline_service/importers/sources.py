@@ -17,7 +17,7 @@ from paceline_service.importers.answer import Answer
 from paceline_service.importers.events import read_event_log
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.flight_recorder import begins_dump, read_dumps
-from paceline_service.importers.kineto.job import analyze_traces
+from paceline_service.importers.kineto.job import read_traces
 from paceline_service.importers.kineto.recognize import begins_trace
 from paceline_service.importers.lines import open_binary
 from paceline_service.importers.log import EventLog
@@ -73,7 +73,7 @@ def _begins_event_log(head: bytes) -> bool:
 
 
 EVENTS = Source(name="event log", begins=_begins_event_log, read=read_event_log)
-KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, judge=analyze_traces)
+KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, read=read_traces)
 WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, read=read_what_if)
 DUMPS = Source(name="Flight Recorder dump", begins=begins_dump, judge=_judge_dumps)
 SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF, DUMPS]

@@ -62,6 +62,15 @@ class RowSpool:
         elif self._buffered_rows >= MAX_BUFFERED_ROWS:
             self.flush()
 
+    def extend(self, rank: int, table: Int64Array) -> None:
+        """Keep whole rows, shape (N, fields of a row), which are of no file and line.
+
+        Rows of a rank are to be appended one by one, or in this way; not in both.
+        """
+        padded = np.zeros((len(table), WIDTH), dtype=np.int64)
+        padded[:, : len(ROW_FIELDS)] = table
+        self._put_table(rank, padded)
+
     def flush(self) -> None:
         """Write what is buffered; to be called before chunks are read."""
         for rank in sorted(self._buffers):
@@ -85,13 +94,16 @@ class RowSpool:
     def replace(self, rank: int, table: Int64Array) -> None:
         """Put ``table`` in the place of all rows of a rank."""
         self._chunks[rank] = []
-        for start in range(0, len(table), ROWS_PER_CHUNK):
-            part = table[start : start + ROWS_PER_CHUNK]
-            self._put(rank, part.tobytes(), len(part), int(part[0, _STEP_COLUMN]))
+        self._put_table(rank, table)
 
     def close(self) -> None:
         """Let go of the rows."""
         self._file.close()
+
+    def _put_table(self, rank: int, table: Int64Array) -> None:
+        for start in range(0, len(table), ROWS_PER_CHUNK):
+            part = table[start : start + ROWS_PER_CHUNK]
+            self._put(rank, part.tobytes(), len(part), int(part[0, _STEP_COLUMN]))
 
     def _write(self, rank: int, buffer: array[int]) -> None:
         rows = len(buffer) // WIDTH

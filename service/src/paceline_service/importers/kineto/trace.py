@@ -89,6 +89,8 @@ class Trace:
     events: int = 0
     first_ns: int = _MAX_NS
     last_ns: int = 0
+    base_ns: int = 0
+    """What is to be added to its times to have the time of day; 0 where they are that already."""
 
     @property
     def window_ns(self) -> tuple[int, int] | None:
@@ -96,6 +98,11 @@ class Trace:
         if not self.events:
             return None
         return (self.first_ns, self.last_ns) if self.first_ns >= _EPOCH_NS else None
+
+    @property
+    def wall_offset_ns(self) -> int | None:
+        """The time of day less the rank's clock; None where the trace does not tell it."""
+        return self.base_ns if self.window_ns is not None else None
 
     def forget(self) -> None:
         """Let go of the columns once a timeline is made of them: they are most of a trace."""
@@ -234,6 +241,7 @@ def _take_metadata(trace: Trace, metadata: dict[str, object]) -> None:
     base_ns = metadata.get("baseTimeNanoseconds")
     if type(base_ns) is int and 0 < base_ns < _MAX_NS and trace.last_ns < _EPOCH_NS:
         trace.first_ns, trace.last_ns = trace.first_ns + base_ns, trace.last_ns + base_ns
+        trace.base_ns = base_ns
     info = metadata.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     rank, world_size = info.get("rank"), info.get("world_size")
