@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from paceline_service.jobs.step_blob import pack_ranks, unpack_ranks
+from paceline_service.export.step_blob import pack_ranks, unpack_ranks
 from paceline_service.jobs.steps import RecentSteps, Step, columns
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from paceline.ranks import format_ranks
 from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.job import JobAnalysis
+from paceline_service.export.step_blob import stack_per_rank
 from paceline_service.export.words import headline
 from paceline_service.jobs.checkpoint_codec import CheckpointError, dump, load
 from paceline_service.jobs.details import DetailKeeper
@@ -30,7 +31,7 @@ from paceline_service.jobs.snapshot import (
     StepTotals,
     Update,
 )
-from paceline_service.jobs.steps import RecentSteps, Step, stack_per_rank
+from paceline_service.jobs.steps import RecentSteps, Step
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
 MakeAnalysis = Callable[[int], JobAnalysis]

@@ -12,8 +12,8 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.wire.codec import decode_frame
+from paceline_service.export.step_blob import pack_ranks, unpack_ranks
 from paceline_service.jobs.snapshot import Snapshot, pack_state
-from paceline_service.jobs.step_blob import pack_ranks, unpack_ranks
 from paceline_service.jobs.steps import Step
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 from paceline_service.store.models import (

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.vocabulary import EXCLUSIVE_PHASES, phase_name
 from paceline_service.analysis.records import Int64Array
-
-PHASE_NAMES = [phase_name(phase) for phase in EXCLUSIVE_PHASES]
+from paceline_service.export.step_blob import PHASE_NAMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +34,6 @@ class Step:
         """Wait of all ranks together."""
         wait_ns = self.per_rank[1]
         return int(wait_ns[wait_ns > 0].sum())
-
-
-def stack_per_rank(
-    self_ns: Int64Array, wait_ns: Int64Array, comm_ns: Int64Array, phase_self_ns: Int64Array
-) -> Int64Array:
-    """Return the arrays (R,) and (R, 7) of a step as one (10, R)."""
-    return np.concatenate([np.stack([self_ns, wait_ns, comm_ns]), phase_self_ns.T])
 
 
 class RecentSteps:

@@ -111,7 +111,7 @@ class FrameRow(Base):
 
 
 class StepSummary(Base):
-    """One step over all ranks; ``ranks_blob`` is described in ``jobs/steps.py``."""
+    """One step over all ranks; ``ranks_blob`` is described in ``export/step_blob.py``."""
 
     __tablename__ = "step_summaries"
     attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"), primary_key=True)

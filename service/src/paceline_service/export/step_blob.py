@@ -17,17 +17,25 @@ import zlib
 
 import numpy as np
 
-from paceline.vocabulary import EXCLUSIVE_PHASES
+from paceline.vocabulary import EXCLUSIVE_PHASES, phase_name
 from paceline_service.analysis.records import Int64Array
 
 FIGURES = 3
 """Rows before those of the phases: self, wait, communication."""
 ROWS = FIGURES + len(EXCLUSIVE_PHASES)
+PHASE_NAMES = [phase_name(phase) for phase in EXCLUSIVE_PHASES]
 _VERSION = 3
 _HEAD = struct.Struct("<BIBI")
 _OLD_HEAD = struct.Struct("<BI")
 _ROWS_OF_OLD = {1: 8, 2: 10}
 _LEVEL = 1
+
+
+def stack_per_rank(
+    self_ns: Int64Array, wait_ns: Int64Array, comm_ns: Int64Array, phase_self_ns: Int64Array
+) -> Int64Array:
+    """Return the arrays (R,) and (R, 7) of a step as one (10, R)."""
+    return np.concatenate([np.stack([self_ns, wait_ns, comm_ns]), phase_self_ns.T])
 
 
 def pack_ranks(per_rank: Int64Array) -> bytes:
