@@ -1,4 +1,4 @@
-"""What names in a trace mean: kernels of every generation of NCCL, c10d calls, annotations."""
+"""What names in a trace mean: categories, c10d calls, annotations; those of kernels: kernels.py."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from paceline.vocabulary import Op, Phase
+from paceline_service.importers.kineto.kernels import function_of, is_communication
+
+__all__ = ["function_of", "is_communication", "op_of", "phase_of", "rank_of", "step_of"]
 
 KERNEL, MEMORY, LAUNCH, CPU_OP, ANNOTATION = range(5)
 CATEGORIES = {
@@ -17,6 +20,10 @@ CATEGORIES = {
     "memset": MEMORY,
     "cuda_runtime": LAUNCH,
     "cuda_driver": LAUNCH,
+    "xpu_runtime": LAUNCH,
+    "xpu_driver": LAUNCH,
+    "privateuse1_runtime": LAUNCH,
+    "privateuse1_driver": LAUNCH,
     "hip_runtime": LAUNCH,
     "hip_driver": LAUNCH,
     "runtime": LAUNCH,
@@ -27,10 +34,20 @@ CATEGORIES = {
 }
 """Of categories in lower case; the short ones are those of torch before 1.12."""
 
-_COMMUNICATION = re.compile(r"nccl|rccl|msccl", re.IGNORECASE)
+CALLS = ("c10d::", "nccl:", "gloo:", "mpi:", "ucc:", "xccl:", "hccl:")
+"""How calls of collectives on the host begin, beside ``record_param_comms``."""
+HOST_BACKENDS = ("gloo:", "mpi:", "ucc:")
+"""Those whose call is the collective, where the trace has no kernels of any."""
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 _NOT_A_LETTER = re.compile(r"[^a-z]")
 _OPS = (
+    # Kernels that are no collective, or none that waits for all: nothing is said of them.
+    ("deepep", Op.UNKNOWN),
+    ("userbuffers", Op.UNKNOWN),
+    ("nvshmem", Op.UNKNOWN),
+    ("rocshmem", Op.UNKNOWN),
+    ("multimemoneshotreduce", Op.UNKNOWN),
+    ("crossdevicereduce", Op.ALL_REDUCE),
     ("reducescatter", Op.REDUCE_SCATTER),
     ("allreduce", Op.ALL_REDUCE),
     ("allgather", Op.ALL_GATHER),
@@ -45,7 +62,8 @@ _OPS = (
     ("send", Op.SEND),
     ("recv", Op.RECV),
 )
-"""The first that a name contains; so the longer ones come first."""
+"""The first that a name contains; so the longer ones come first. A ``SendRecv`` kernel serves
+all-to-alls as well as sends and receives."""
 _PHASES = (
     (Phase.INPUT, re.compile(r"^enumerate\(DataLoader\)#|\b(data[ _]?load(er|ing)?|next_batch)\b",
                              re.IGNORECASE)),
@@ -65,21 +83,9 @@ BACKWARD_OP = "autograd::engine::evaluate_function"
 
 
 @lru_cache(maxsize=4096)
-def is_communication(name: str) -> bool:
-    """Whether a kernel is one of a communication library."""
-    return _COMMUNICATION.search(name) is not None
-
-
-@lru_cache(maxsize=4096)
-def function_of(kernel: str) -> str:
-    """Return a kernel's name without its parameters."""
-    return kernel.partition("(")[0].strip()
-
-
-@lru_cache(maxsize=4096)
 def op_of(name: str) -> Op:
     """Return the operation that a kernel, a c10d call or an annotation names."""
-    letters = _NOT_A_LETTER.sub("", name.lower())
+    letters = _NOT_A_LETTER.sub("", function_of(name).lower())
     return next((op for word, op in _OPS if word in letters), Op.UNKNOWN)
 
 
