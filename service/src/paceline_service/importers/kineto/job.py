@@ -32,6 +32,11 @@ def read_traces(paths: Sequence[Path], faults: Faults) -> EventLog:
         InputError: none is usable, or they do not belong together.
     """
     windows, world_size = read_windows(paths, faults)
+    return log_of(windows, world_size, faults)
+
+
+def log_of(windows: Sequence[Window], world_size: int, faults: Faults) -> EventLog:
+    """Return the log of windows that were read by whatever importer."""
     log = EventLog(world_size=world_size, faults=faults, options=_options(windows))
     try:
         traces = _Traces(log, windows)
@@ -92,6 +97,8 @@ class _Traces:
             log.ranks_with_steps.add(rank)
             if timeline.trace.host_name:
                 log.nodes[rank] = timeline.trace.host_name
+            if timeline.trace.clock:
+                log.clock_domains[rank] = timeline.trace.clock
             self._place(rank, timeline.trace.wall_offset_ns, rows)
             self._next_step = max(self._next_step, int(numbers[rank].max(initial=-1)) + 1)
 

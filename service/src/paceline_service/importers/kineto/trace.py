@@ -71,6 +71,8 @@ class Trace:
     world_size: int = 0
     identity: str = ""
     host_name: str = ""
+    clock: str = ""
+    """What its times are counted by; traces of one clock can be compared directly."""
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     group_count: int = 0
     whole: bool = True

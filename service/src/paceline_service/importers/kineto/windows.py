@@ -34,6 +34,11 @@ def read_windows(paths: Sequence[Path], faults: Faults) -> tuple[list[Window], i
             f"{paths[0].parent if len(paths) > 1 else paths[0]}: no trace is usable"
             + (f" ({told[0]})" if told else "")
         )
+    return windows_of(timelines, faults)
+
+
+def windows_of(timelines: list[RankTimeline], faults: Faults) -> tuple[list[Window], int]:
+    """Return what ``read_windows`` does, of timelines that were read by whatever importer."""
     timelines = _of_one_world(timelines, faults)
     world_size = max((t.trace.world_size for t in timelines), default=0)
     if not world_size:
