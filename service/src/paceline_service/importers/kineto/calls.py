@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,22 +17,32 @@ _BYTES = {
     "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2,
     "Char": 1, "Byte": 1, "Bool": 1,
 }  # fmt: skip
-_HOST_BACKENDS = ("gloo:",)
+_TITLE = re.compile(r"\w+:(send (\d{1,7})->|recv (\d{1,7})<-)(\d{1,7})$")
+"""``nccl:send 0->1``: ranks within the group, the own one first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """What is written beside a collective; empty or -1 where it is not told."""
+    """What is written beside a collective; empty or -1 where it is not told.
+
+    ``group_ranks`` is empty where the trace cuts it short; if the members are evenly spaced then
+    ``first_rank`` and ``rank_stride`` tell them. ``source`` and ``destination`` are global ranks;
+    ``own_place`` and ``peer_place`` say it of a send or receive by places within the group.
+    """
 
     group_name: str = ""
     group_ranks: tuple[int, ...] = ()
     group_size: int = 0
+    first_rank: int = -1
+    rank_stride: int = 0
     elements: int = -1
     out_elements: int = -1
     dtype: str = ""
     seq: int = -1
     source: int = -1
     destination: int = -1
+    own_place: int = -1
+    peer_place: int = -1
 
 
 _NO_LABEL = Label()
@@ -92,7 +103,9 @@ def _kernels(trace: Trace) -> Calls:
         op = names.op_of(str(args.collective)) if args and args.collective else Op.UNKNOWN
         if not op and known[index]:
             outer = named.at(int(thread[index]), int(begun[index]))
-            op = names.op_of(trace.call_names[outer]) if outer is not None else op
+            if outer is not None:
+                op = names.op_of(trace.call_names[outer])
+                labels[-1] = _with_places(labels[-1], trace.call_names[outer])
         ops.append(int(op or names.op_of(trace.kernel_names[index])))
     grid = np.array([_grid(trace.kernel_args[index]) for index in order], dtype=np.int64)
     return Calls(
@@ -109,7 +122,7 @@ def _kernels(trace: Trace) -> Calls:
 
 
 def _host_calls(trace: Trace) -> Calls:
-    chosen = [i for i, name in enumerate(trace.call_names) if name.startswith(_HOST_BACKENDS)]
+    chosen = [i for i, name in enumerate(trace.call_names) if name.startswith(names.HOST_BACKENDS)]
     start, end, _ = trace.calls.arrays() if chosen else (np.zeros(0, dtype=np.int64),) * 3
     index = np.array(chosen, dtype=np.intp)
     order = index[np.lexsort((end[index], start[index]))]
@@ -157,6 +170,8 @@ def _label(args: Args | None) -> Label:
     return Label(
         group_name="" if args.group_name is None else str(args.group_name),
         group_ranks=ranks_of(args.group_ranks),
+        first_rank=_count(args.first_rank, -1),
+        rank_stride=_count(args.rank_stride),
         group_size=_count(args.group_size),
         elements=_count(args.in_elements, -1),
         out_elements=_count(args.out_elements, -1),
@@ -165,6 +180,13 @@ def _label(args: Args | None) -> Label:
         source=_count(args.source, -1),
         destination=_count(args.destination, -1),
     )
+
+
+def _with_places(label: Label, title: str) -> Label:
+    match = _TITLE.match(title)
+    if match is None:
+        return label
+    return replace(label, own_place=int(match[2] or match[3]), peer_place=int(match[4]))
 
 
 def _count(value: object, default: int = 0) -> int:

@@ -25,6 +25,8 @@ class Args(msgspec.Struct, gc=False):
     group_size: Any = msgspec.field(name="Group size", default=None)
     group_name: Any = msgspec.field(name="Process Group Name", default=None)
     group_ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    first_rank: Any = msgspec.field(name="Global rank start", default=None)
+    rank_stride: Any = msgspec.field(name="Global rank stride", default=None)
     seq: Any = msgspec.field(name="Seq", default=None)
     source: Any = msgspec.field(name="Src Rank", default=None)
     destination: Any = msgspec.field(name="Dst Rank", default=None)

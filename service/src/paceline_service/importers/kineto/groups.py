@@ -9,8 +9,29 @@ from dataclasses import dataclass
 from paceline.vocabulary import Op
 from paceline_service.analysis.matching.align import Refused
 from paceline_service.importers.kineto.calls import Label
+from paceline_service.importers.kineto.members import Members, Named
 from paceline_service.importers.kineto.order import GroupKey, Paired, pair_group
 from paceline_service.importers.kineto.rank import RankTimeline
+
+_NOT_TOLD = "the trace has several process groups and does not say of which it is"
+_NO_MEMBERS = "a process group whose members no trace names"
+_STREAMS_DIFFER = (
+    "no trace names process groups, and the ranks communicate on different numbers of streams"
+)
+_STREAMS_ALIKE = (
+    "no trace names process groups, and several streams of a rank issue the same collectives, so "
+    "nothing tells which belong together"
+)
+_NAMELESS_STREAMS = (
+    "a process group without a name issues them on several streams, as two groups of the same "
+    "ranks would"
+)
+_NO_PEER = "a send or recv whose other side the trace does not name"
+_STRANGE_PEER = "a send or recv with a rank that is not in its process group"
+_BATCH = (
+    "a SendRecv kernel whose call the trace does not tell: it was launched before the trace began, "
+    "or by a batch of sends and receives (batch_isend_irecv)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +55,15 @@ def pair(
     """
     sequences: dict[GroupKey, dict[int, list[int]]] = defaultdict(dict)
     unpaired: list[Unpaired] = []
-    sizes = _members_by_name(timelines)
+    members = Members(timelines, world_size)
+    named = {rank: _named(rank, t, members) for rank, t in timelines.items()}
+    problem = _streams_problem(timelines, named)
     for rank, timeline in sorted(timelines.items()):
-        for key, rows in _by_group(rank, timeline, world_size, sizes, unpaired).items():
+        sorter = _Sorter(rank, timeline, world_size, named[rank], problem)
+        for key, rows in sorter.rows().items():
             sequences[key][rank] = rows
+        for reason, count in sorter.reasons.items():
+            unpaired.append(Unpaired(name="", rank=rank, count=count, reason=reason))
     pairs = []
     for key, by_rank in sequences.items():
         if len(key.ranks) < 2 and key.source < 0:
@@ -57,79 +83,132 @@ def pair(
     return pairs, unpaired
 
 
-def _by_group(
-    rank: int,
-    timeline: RankTimeline,
-    world_size: int,
-    members: Mapping[str, tuple[int, ...]],
-    unpaired: list[Unpaired],
-) -> dict[GroupKey, list[int]]:
-    calls, trace = timeline.calls, timeline.trace
-    keys = [_labelled(label, timeline, world_size, members) for label in calls.labels]
-    of_stream: dict[int, set[tuple[str, tuple[int, ...]]]] = defaultdict(set)
-    for stream, known in zip(calls.stream.tolist(), keys, strict=True):
-        if known is not None:
-            of_stream[stream].add(known)
-    bare = sorted({s for s in calls.stream.tolist() if not of_stream[s]})
-    found: dict[GroupKey, list[int]] = defaultdict(list)
-    reasons: Counter[str] = Counter()
-    for row, (stream, known) in enumerate(zip(calls.stream.tolist(), keys, strict=True)):
-        here = known
-        if here is None and len(of_stream[stream]) == 1:
-            here = next(iter(of_stream[stream]))
-        if here is None and (of_stream[stream] or trace.group_count > 1):
-            reasons["the trace has several process groups and does not say of which it is"] += 1
+def _named(rank: int, timeline: RankTimeline, members: Members) -> list[Named | None]:
+    """Return the group of each call that the trace tells, also by what else its stream serves."""
+    calls = timeline.calls
+    known = [members.group_of(rank, label) for label in calls.labels]
+    streams = calls.stream.tolist()
+    of_stream: dict[int, set[Named]] = defaultdict(set)
+    for stream, group in zip(streams, known, strict=True):
+        if group is not None:
+            of_stream[stream].add(group)
+    return [
+        next(iter(of_stream[stream])) if group is None and len(of_stream[stream]) == 1 else group
+        for stream, group in zip(streams, known, strict=True)
+    ]
+
+
+def _bare_streams(timeline: RankTimeline, named: list[Named | None]) -> list[int]:
+    """Return the streams of which no call names a group, ascending."""
+    streams = timeline.calls.stream.tolist()
+    told = {stream for stream, group in zip(streams, named, strict=True) if group is not None}
+    return sorted(set(streams) - told)
+
+
+def _streams_problem(
+    timelines: Mapping[int, RankTimeline], named: Mapping[int, list[Named | None]]
+) -> str:
+    """Return why streams cannot stand for groups that no trace names; empty where they can.
+
+    The k-th stream of a rank is taken for the k-th of the others. That is proved by the collectives
+    on them only if no two streams of a rank issue the same ones.
+    """
+    bare = {
+        rank: _bare_streams(timeline, named[rank])
+        for rank, timeline in timelines.items()
+        if timeline.trace.group_count != 1
+    }
+    if len({len(own) for own in bare.values()} - {0}) > 1:
+        return _STREAMS_DIFFER
+    for rank, own in bare.items():
+        if len(own) < 2:
             continue
-        if here is None and calls.labels[row].group_size not in (0, world_size):
-            reasons["a process group whose members no trace names"] += 1
-            continue
-        if here is None:
-            name = f"stream {bare.index(stream)}" if len(bare) > 1 else "world"
-            only = next(iter(trace.groups.items()), None)
-            here = only or (name, tuple(range(world_size)))
-        op, label = Op(int(calls.op[row])), calls.labels[row]
-        if op in (Op.SEND, Op.RECV):
-            peer = label.destination if op == Op.SEND else label.source
-            if not 0 <= peer < len(here[1]):
-                reasons["a send or recv whose other side the trace does not name"] += 1
+        calls = timelines[rank].calls
+        issued: dict[int, set[tuple[str, int]]] = defaultdict(set)
+        for stream, what, grid in zip(
+            calls.stream.tolist(), calls.what, calls.grid.tolist(), strict=True
+        ):
+            issued[stream].add((what, grid))
+        kinds = [frozenset(issued[stream]) for stream in own]
+        if len(set(kinds)) < len(kinds):
+            return _STREAMS_ALIKE
+    return ""
+
+
+class _Sorter:
+    """Sorts the calls of one rank by group and direction; counts why the others have none."""
+
+    def __init__(
+        self,
+        rank: int,
+        timeline: RankTimeline,
+        world_size: int,
+        named: list[Named | None],
+        problem: str,
+    ) -> None:
+        self.reasons: Counter[str] = Counter()
+        self._rank, self._timeline, self._named = rank, timeline, named
+        self._world = tuple(range(world_size))
+        self._problem = problem
+        self._bare = _bare_streams(timeline, named)
+
+    def rows(self) -> dict[GroupKey, list[int]]:
+        """Return the indices of the calls of each group."""
+        found: dict[GroupKey, list[int]] = defaultdict(list)
+        streams: dict[Named, set[int]] = defaultdict(set)
+        for row, group in enumerate(self._named):
+            here = group or self._assumed(row)
+            key = self._key(row, here) if isinstance(here, tuple) else here
+            if isinstance(key, str):
+                self.reasons[key] += 1
                 continue
-            ends = (rank, here[1][peer]) if op == Op.SEND else (here[1][peer], rank)
-            key = GroupKey(name=here[0], ranks=here[1], source=ends[0], destination=ends[1])
-        elif op == Op.UNKNOWN and "sendrecv" in calls.what[row].lower():
-            reasons["a SendRecv kernel launched before the trace began, or by an unknown call"] += 1
-            continue
-        else:
-            key = GroupKey(name=here[0], ranks=here[1])
-        found[key].append(row)
-    for reason, count in reasons.items():
-        unpaired.append(Unpaired(name="", rank=rank, count=count, reason=reason))
-    return found
+            found[key].append(row)
+            if group is not None and not group[0]:
+                streams[group].add(int(self._timeline.calls.stream[row]))
+        for (name, ranks), used in streams.items():
+            if len(used) > 1:
+                for key in [k for k in found if k.name == name and k.ranks == ranks]:
+                    self.reasons[_NAMELESS_STREAMS] += len(found.pop(key))
+        return found
+
+    def _assumed(self, row: int) -> Named | str:
+        """Return the group of a call that names none, or why nobody can say."""
+        calls, trace = self._timeline.calls, self._timeline.trace
+        stream = int(calls.stream[row])
+        if stream not in self._bare or trace.group_count > 1:
+            return _NOT_TOLD
+        if calls.labels[row].group_size not in (0, len(self._world)):
+            return _NO_MEMBERS
+        if trace.groups:
+            return next(iter(trace.groups.items()))
+        if self._problem:
+            return self._problem
+        several = len(self._bare) > 1
+        return (f"stream {self._bare.index(stream)}" if several else "world"), self._world
+
+    def _key(self, row: int, group: Named) -> GroupKey | str:
+        calls = self._timeline.calls
+        name, ranks = group
+        op, label = Op(int(calls.op[row])), calls.labels[row]
+        if op == Op.UNKNOWN and "sendrecv" in calls.what[row].lower():
+            return _BATCH
+        if op not in (Op.SEND, Op.RECV):
+            return GroupKey(name=name, ranks=ranks)
+        peer = _peer(self._rank, op, label, ranks)
+        if peer is None:
+            return _NO_PEER
+        if peer not in ranks or peer == self._rank:
+            return _STRANGE_PEER
+        ends = (self._rank, peer) if op == Op.SEND else (peer, self._rank)
+        return GroupKey(name=name, ranks=ranks, source=ends[0], destination=ends[1])
 
 
-def _labelled(
-    label: Label,
-    timeline: RankTimeline,
-    world_size: int,
-    members: Mapping[str, tuple[int, ...]],
-) -> tuple[str, tuple[int, ...]] | None:
-    """Return name and members of the group that a label names, or None."""
-    if not label.group_name:
-        return None
-    ranks = label.group_ranks
-    if not ranks or (label.group_size and len(ranks) != label.group_size):
-        ranks = timeline.trace.groups.get(label.group_name, ())
-    if not ranks and label.group_size == world_size:
-        ranks = tuple(range(world_size))
-    if not ranks and len(members.get(label.group_name, ())) == label.group_size:
-        ranks = members[label.group_name]
-    if not ranks or max(ranks) >= world_size:
-        return None
-    return label.group_name, ranks
-
-
-def _members_by_name(timelines: Mapping[int, RankTimeline]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, set[int]] = defaultdict(set)
-    for rank, timeline in timelines.items():
-        for name in {label.group_name for label in timeline.calls.labels}:
-            found[name].add(rank)
-    return {name: tuple(sorted(ranks)) for name, ranks in found.items()}
+def _peer(rank: int, op: Op, label: Label, ranks: tuple[int, ...]) -> int | None:
+    """Return the global rank at the other side, or None where it is not told."""
+    told = label.destination if op == Op.SEND else label.source
+    if told >= 0:
+        return told
+    own, peer = label.own_place, label.peer_place
+    if 0 <= own < len(ranks) and 0 <= peer < len(ranks) and ranks[own] == rank:
+        return ranks[peer]
+    return None
