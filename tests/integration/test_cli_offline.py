@@ -138,7 +138,7 @@ def test_what_is_unusable_is_told_on_stderr_and_the_rest_analysed(
 def test_an_empty_directory_is_bad_input(tmp_path: Path) -> None:
     done = paceline("analyze", tmp_path)
     assert done.returncode == 2
-    assert "holds no event log" in done.stderr
+    assert "holds no file of a known format among 0 files" in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error(slow: Path) -> None:

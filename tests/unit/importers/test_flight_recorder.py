@@ -231,14 +231,6 @@ def test_one_unreadable_dump_among_others_is_told_and_left_out(tmp_path: Path) -
     assert any("_dump_1" in note and "truncated" in note for note in answer.faults.notes())
 
 
-def test_a_folder_that_also_holds_another_format_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, dumps_of())
-    log = {"schema": "paceline.events/1", "world_size": 4, "groups": {}}
-    (tmp_path / "log.ndjson").write_text(json.dumps(log) + "\n")
-    with pytest.raises(InputError, match="several formats"):
-        analyze_paths([tmp_path])
-
-
 @pytest.mark.parametrize(
     ("incident", "cause", "says"),
     [

@@ -20,3 +20,7 @@ class Answer:
 
     Whoever asked for the answer closes it.
     """
+    world_size_told: bool = True
+    """Whether the files tell how many ranks the job has; else it is that of the ranks seen."""
+    parts: tuple[dict[str, Any], ...] = ()
+    """The reports of single formats, in the order of ``data.sources``."""

@@ -52,6 +52,15 @@ class Faults:
             self._told[reason].append(f"{place(path, line)}: {message}")
             self._told_for[reason] += count
 
+    def take(self, other: Faults) -> None:
+        """Count and tell those of ``other`` as well."""
+        self.counts.update(other.counts)
+        self._told_for.update(other._told_for)
+        for rank, counts in other.by_rank.items():
+            self.by_rank[rank].update(counts)
+        for reason, told in other._told.items():
+            self._told[reason] += told
+
     def notes(self) -> list[str]:
         """Return sentences about the faults: the first of each reason, then how many more."""
         sentences = []
@@ -66,6 +75,13 @@ class Faults:
     def lossy(self) -> bool:
         """Whether something was lost."""
         return any(count for reason, count in self.counts.items() if reason not in HARMLESS)
+
+
+def losses(faults: Faults) -> dict[str, int]:
+    """Return what was lost, counted by reason."""
+    return {
+        reason: count for reason, count in faults.counts.items() if count and reason not in HARMLESS
+    }
 
 
 def place(path: Path, line: int | None) -> str:

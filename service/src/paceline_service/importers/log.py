@@ -34,6 +34,8 @@ class EventLog:
     faults: Faults
     format: str = ""
     """Name of the source that it was read by."""
+    world_size_told: bool = True
+    """Whether the files say it; else it is one more than the highest rank that was seen."""
     job: str = ""
     run_id: str = ""
     attempt: int = 0

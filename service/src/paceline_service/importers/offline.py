@@ -24,7 +24,7 @@ def answer_log(log: EventLog, see: See | None = None) -> Answer:
         report["job"]["name"] = log.job
     if log.facts is not None:
         report["data"].update(log.facts())
-    return Answer(report=report, faults=log.faults, log=log)
+    return Answer(report=report, faults=log.faults, log=log, world_size_told=log.world_size_told)
 
 
 def analyze_log(log: EventLog, see: See | None = None) -> Report:

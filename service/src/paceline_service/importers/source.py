@@ -1,0 +1,46 @@
+"""What a format is to the rest: how its files begin, and what reads or judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline_service.importers.answer import Answer
+from paceline_service.importers.faults import Faults
+from paceline_service.importers.log import EventLog
+from paceline_service.importers.offline import See, answer_log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One format: ``read`` for one of timed records, ``judge`` for one that has none.
+
+    Attributes:
+        name: as a reader knows it, for messages.
+        begins: whether a file with these first bytes (unpacked, ``HEAD_BYTES``) is one.
+        read: the timed records of files of it; ``faults`` holds what is known of them already.
+        judge: the report on files of a format whose records have no times.
+    """
+
+    name: str
+    begins: Callable[[bytes], bool]
+    read: Callable[[Sequence[Path], Faults], EventLog] | None = None
+    judge: Callable[[Sequence[Path], Faults], Answer] | None = None
+
+    def analyze(self, paths: Sequence[Path], faults: Faults, see: See | None = None) -> Answer:
+        """Return the answer for files of this format; the caller closes its ``log``.
+
+        Raises:
+            InputError: none of them can be used, or they do not belong together.
+        """
+        if self.read is None:
+            assert self.judge is not None
+            return self.judge(paths, faults)
+        log = self.read(paths, faults)
+        try:
+            log.format = self.name
+            return answer_log(log, see)
+        except BaseException:
+            log.close()
+            raise
