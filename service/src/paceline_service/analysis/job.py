@@ -297,6 +297,10 @@ class JobAnalysis:
         """Return how far the ranks' clocks are apart; for drawing timelines only."""
         return self._clocks.offsets(self._clock_of_rank)
 
+    def release_noise_ns(self) -> Int64Array:
+        """Return how exactly the releases of each group are known, (G,), ns."""
+        return self._noise.noise_ns(len(self._members.settle().sizes))
+
     def transfer_fits(self) -> list[TransferFit]:
         """Return what transfers cost in each group: alpha, beta, bus bandwidth."""
         return self._network.fits()

@@ -8,15 +8,11 @@ from typing import Annotated
 
 import typer
 
-from paceline.errors import InputError
-from paceline_service.analysis.report import KINDS
+from paceline_service.commands.analyze_outputs import AnalyzeFormat, chosen_outputs
+from paceline_service.commands.analyze_story import StepsSeen
+from paceline_service.commands.analyze_writer import Asked, write_all
 from paceline_service.commands.analyzed import analyzed
-from paceline_service.commands.output import (
-    ReportFormat,
-    exit_status,
-    report_format,
-    write_report,
-)
+from paceline_service.commands.output import exit_status, kinds_to_fail_on
 from paceline_service.commands.run import run_command
 
 
@@ -31,14 +27,30 @@ def _analyze(
         typer.Argument(metavar="PATH", help="Event logs, profiler traces, or directories of them."),
     ],
     form: Annotated[
-        ReportFormat | None, typer.Option("--format", help="How to write the report.")
+        AnalyzeFormat | None,
+        typer.Option("--format", help="How to write the answer; else as the name of FILE says."),
     ] = None,
     fail_on: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="Exit 1 only for this kind of finding, else 0."),
+        typer.Option(
+            metavar="KIND[,KIND...]", help="Exit 1 only for these kinds of finding, else 0."
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write it here; may be given for several (.html, .json, .csv, .perfetto.json.gz).",
+        ),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST-LAST", help="Steps that a Perfetto file draws."),
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Ranks that a Perfetto file draws.")
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse input of which anything is unusable.")
@@ -48,9 +60,14 @@ def _analyze(
 
     Exit status: 0 healthy, 1 findings, 2 bad input, 3 insufficient evidence.
     """
-    if fail_on is not None and fail_on not in KINDS:
-        raise InputError(f"--fail-on {fail_on!r} is none of {', '.join(KINDS)}")
-    chosen = report_format(form, output)
-    with analyzed(paths, verb="analyze", strict=strict) as answer:
-        write_report(answer.report, chosen, output)
-        return exit_status(answer.report, fail_on)
+    kinds = kinds_to_fail_on(fail_on)
+    outputs = chosen_outputs(form, output or [])
+    asked = Asked.of(paths, outputs, steps=steps, ranks=ranks)
+    seen = StepsSeen()
+    try:
+        see = seen.see if asked.needs_steps else None
+        with analyzed(paths, verb="analyze", strict=strict, see=see) as answer:
+            write_all(answer, seen, asked)
+            return exit_status(answer.report, kinds)
+    finally:
+        seen.close()

@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paceline.errors import InputError
+from paceline_service.analysis.report import KINDS
 from paceline_service.commands.run import EXIT_FINDINGS, EXIT_INSUFFICIENT, EXIT_OK
 from paceline_service.export.html import Story, html_report
 from paceline_service.export.text import print_report, render_text
 from paceline_service.export.words import Json
+
+ANY = "any"
+"""Beside the kinds of ``--fail-on``: any finding."""
 
 
 class Format(str, Enum):
@@ -73,12 +77,35 @@ def write_report(
         file.write(text.encode())
 
 
-def exit_status(report: Json, fail_on: str | None) -> int:
+def kinds_to_fail_on(fail_on: str | None, *more: str) -> frozenset[str] | None:
+    """Return the kinds that ``--fail-on`` names, None where it is not given.
+
+    Args:
+        fail_on: kinds with commas between them; ``any`` stands for any finding.
+        more: words beside the kinds of findings that are allowed.
+
+    Raises:
+        InputError: one of them is no kind.
+    """
+    if fail_on is None:
+        return None
+    kinds = frozenset(word.strip() for word in fail_on.split(",")) - {""}
+    allowed = (ANY, *more, *KINDS)
+    unknown = sorted(kinds - set(allowed))
+    if unknown or not kinds:
+        told = unknown[0] if unknown else fail_on
+        raise InputError(f"--fail-on {told!r} is none of {', '.join(allowed)}")
+    return kinds
+
+
+def exit_status(report: Json, fail_on: frozenset[str] | None) -> int:
     """Return 0 healthy, 1 findings, 3 insufficient evidence; with ``fail_on`` 1 for it, else 0."""
     verdict = report["verdict"]
     if fail_on is not None:
         kinds = {verdict, *(finding["kind"] for finding in report["findings"])}
-        return EXIT_FINDINGS if fail_on in kinds else EXIT_OK
+        if ANY in fail_on and report["findings"]:
+            return EXIT_FINDINGS
+        return EXIT_FINDINGS if fail_on & kinds else EXIT_OK
     if verdict == "insufficient_evidence":
         return EXIT_INSUFFICIENT
     return EXIT_OK if verdict == "healthy" else EXIT_FINDINGS

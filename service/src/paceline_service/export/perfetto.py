@@ -7,7 +7,6 @@ slices of one thread follow each other and never overlap, because viewers draw w
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ MAX_LANES = 32
 """Threads of one kind under a rank; what overlaps even more is counted and not drawn."""
 LANES_PER_RANK = 1000
 CHUNK_EVENTS = 2048
+TAIL = b"]}\n"
 _encode = msgspec.json.encode
 Json = dict[str, Any]
 
@@ -81,35 +81,83 @@ def trace_chunks(drawing: Drawing, other: Json) -> Iterator[bytes]:
         drawing: is sorted in place.
         other: goes under ``otherData``, with ``not_drawn`` and ``events`` added.
     """
-    drawing.slices.sort(key=lambda one: (one.start_ns, -one.end_ns, one.rank, one.kind))
-    not_drawn = _find_lanes(drawing.slices)
-    events = sorted(_timed(drawing), key=lambda event: event[0])
-    head = _names(drawing)
+    lanes = LaneBook()
+    events = timed_events(drawing, lanes)
+    head = name_events(drawing.labels, lanes.used)
     counts = Counter(event["ph"] for event in head)
     counts.update(event[1] for event in events)
-    told = {**other, "not_drawn": not_drawn, "events": dict(counts)}
-    yield b'{"displayTimeUnit":"ms","otherData":' + _encode(told) + b',"traceEvents":['
-    yield b",\n".join(_encode(event) for event in head)
+    yield head_bytes(head, {**other, "not_drawn": lanes.missed, "events": dict(counts)})
     between = b",\n" if head else b""
     for start in range(0, len(events), CHUNK_EVENTS):
-        lines = [_line(*event) for event in events[start : start + CHUNK_EVENTS]]
+        lines = [event_line(*event) for event in events[start : start + CHUNK_EVENTS]]
         yield between + b",\n".join(lines)
         between = b",\n"
-    yield b"]}\n"
+    yield TAIL
 
 
-_Timed = tuple[int, str, Any, int]
+def head_bytes(names: list[Json], other: Json) -> bytes:
+    """Return the JSON of a trace up to its first event with a time."""
+    named = b",\n".join(_encode(event) for event in names)
+    return b'{"displayTimeUnit":"ms","otherData":' + _encode(other) + b',"traceEvents":[' + named
 
 
-def _timed(drawing: Drawing) -> Iterator[_Timed]:
-    """Yield (time, phase, item, thread) of every event with a time."""
+class LaneBook:
+    """Finds threads for slices, so that those of one thread never overlap.
+
+    A slice goes to the lowest lane of its kind and rank on which everything before has ended.
+    Slices come sorted; those of a further drawing may begin before the last ones of the one
+    before it, and then take another lane.
+    """
+
+    def __init__(self) -> None:
+        self._ends_ns: dict[tuple[int, int], list[int]] = {}
+        self.used: set[tuple[int, int, int]] = set()
+        """Rank, kind and lane of each thread."""
+        self.missed = 0
+        """Slices for which there was no lane."""
+
+    def place(self, slices: list[Slice]) -> None:
+        """Give each of the slices a lane where one is free."""
+        for one in slices:
+            ends_ns = self._ends_ns.setdefault((one.rank, one.kind), [])
+            lane = next((n for n, end_ns in enumerate(ends_ns) if end_ns <= one.start_ns), -1)
+            if lane < 0:
+                if len(ends_ns) == MAX_LANES:
+                    self.missed += 1
+                    continue
+                lane = len(ends_ns)
+                ends_ns.append(0)
+            ends_ns[lane] = one.end_ns
+            one.lane = lane
+            self.used.add((one.rank, one.kind, lane))
+
+
+Timed = tuple[int, str, Any, int]
+"""Time, phase, item and thread of an event."""
+
+
+def timed_events(drawing: Drawing, lanes: LaneBook, first_arrow: int = 1) -> list[Timed]:
+    """Return every event with a time, sorted by it; lanes are found on the way.
+
+    Args:
+        drawing: its slices are sorted in place.
+        lanes: of this drawing and those before it.
+        first_arrow: number of the first arrow, unlike any of the drawings before.
+    """
+    drawing.slices.sort(key=lambda one: (one.start_ns, -one.end_ns, one.rank, one.kind))
+    lanes.place(drawing.slices)
+    lanes.used.update((mark.rank, mark.kind, 0) for mark in drawing.marks)
+    return sorted(_timed(drawing, first_arrow), key=lambda event: event[0])
+
+
+def _timed(drawing: Drawing, first_arrow: int) -> Iterator[Timed]:
     for one in drawing.slices:
         if one.lane >= 0:
             yield one.start_ns, "X", one, _thread(one.rank, one.kind, one.lane)
     for mark in drawing.marks:
         lane = max(mark.on.lane, 0) if mark.on is not None else 0
         yield mark.at_ns, "i", mark, _thread(mark.rank, mark.kind, lane)
-    for number, arrow in enumerate(drawing.arrows, 1):
+    for number, arrow in enumerate(drawing.arrows, first_arrow):
         source, target = arrow.source, arrow.target
         if min(source.lane, target.lane) < 0:
             continue
@@ -121,7 +169,8 @@ def _timed(drawing: Drawing) -> Iterator[_Timed]:
         yield to_ns, "f", number, _thread(target.rank, target.kind, target.lane)
 
 
-def _line(at_ns: int, phase: str, item: Any, thread: int) -> bytes:
+def event_line(at_ns: int, phase: str, item: Any, thread: int) -> bytes:
+    """Return an event as JSON."""
     event: Json = {"ph": phase, "pid": (thread // LANES_PER_RANK), "tid": thread}
     if phase == "X":
         event |= {"name": item.name, "cat": KINDS[item.kind], "args": item.args}
@@ -146,43 +195,21 @@ def _thread(rank: int, kind: int, lane: int) -> int:
     return (rank + 1) * LANES_PER_RANK + 1 + kind * MAX_LANES + lane
 
 
-def _find_lanes(slices: list[Slice]) -> int:
-    """Give each of the sorted slices a lane where one is free; return how many got none.
-
-    A slice goes to the lowest lane of its kind and rank on which everything before has ended.
-    """
-    free: dict[tuple[int, int], list[int]] = {}
-    busy: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    missed = 0
-    for one in slices:
-        key = (one.rank, one.kind)
-        available = free.setdefault(key, list(range(MAX_LANES)))
-        running = busy.setdefault(key, [])
-        while running and running[0][0] <= one.start_ns:
-            heapq.heappush(available, heapq.heappop(running)[1])
-        if not available:
-            missed += 1
-            continue
-        one.lane = heapq.heappop(available)
-        heapq.heappush(running, (one.end_ns, one.lane))
-    return missed
-
-
-def _names(drawing: Drawing) -> list[Json]:
+def name_events(
+    labels: Mapping[int, tuple[str, str]], used: set[tuple[int, int, int]]
+) -> list[Json]:
     """Return the metadata events: names and order of processes and threads."""
-    used = {(one.rank, one.kind, one.lane) for one in drawing.slices}
-    used |= {(mark.rank, mark.kind, 0) for mark in drawing.marks}
     events: list[Json] = []
 
     def tell(name: str, pid: int, tid: int, key: str, value: object) -> None:
         events.append({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": {key: value}})
 
-    for rank, (name, label) in sorted(drawing.labels.items()):
+    for rank, (name, label) in sorted(labels.items()):
         pid = rank + 1
         tell("process_name", pid, pid * LANES_PER_RANK, "name", name)
         tell("process_sort_index", pid, pid * LANES_PER_RANK, "sort_index", rank)
         tell("process_labels", pid, pid * LANES_PER_RANK, "labels", label)
-    for rank, kind, lane in sorted(one for one in used if one[2] >= 0):
+    for rank, kind, lane in sorted(used):
         tid = _thread(rank, kind, lane)
         title = KINDS[kind] if not lane else f"{KINDS[kind]} {lane + 1}"
         tell("thread_name", rank + 1, tid, "name", title)

@@ -17,6 +17,7 @@ from paceline.errors import InputError
 from paceline.ranks import format_ranks
 from paceline_service.errors import NotKeptError
 from paceline_service.export.perfetto import trace_chunks
+from paceline_service.export.timeline.choice import telling_ranks
 from paceline_service.export.timeline.drawing import draw
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.repository import AttemptRow
@@ -31,8 +32,6 @@ MAX_STEPS = 1000
 MAX_CELLS = 20_000
 """Steps times ranks of one timeline."""
 MAX_RANKS = 1024
-DEFAULT_RANKS = 64
-"""Where the job has more and none are asked for: those of findings, then the costliest."""
 CHUNK_BYTES = 1 << 16
 Json = dict[str, Any]
 
@@ -165,9 +164,4 @@ def _ranks(asked: Asked, snapshot: Snapshot) -> tuple[int, ...]:
                 "ranks="
             )
         return tuple(sorted(set(asked.ranks)))
-    if size <= DEFAULT_RANKS:
-        return tuple(range(size))
-    named = [rank for finding in snapshot.report["findings"] for rank in finding["ranks"]]
-    costly = sorted(snapshot.report["ranks"], key=lambda row: -(row["caused_wait_ns"] or 0))
-    named += [row["rank"] for row in costly] + list(range(size))
-    return tuple(sorted(list(dict.fromkeys(named))[:DEFAULT_RANKS]))
+    return telling_ranks(snapshot.report, size)

@@ -8,11 +8,10 @@ from typing import Any
 from paceline.errors import InputError
 from paceline.ranks import format_ranks, parse_ranks
 from paceline_service.analysis.whatif.drain import Drain, Gain
+from paceline_service.export.what_if import candidates
 from paceline_service.jobs.snapshot import Snapshot
 
 Json = dict[str, Any]
-CANDIDATES = 16
-"""Ranks and nodes that are told of without being asked for: those that give back most."""
 MAX_WITHOUT = 64
 
 
@@ -42,7 +41,7 @@ def what_if(snapshot: Snapshot, without: Sequence[str]) -> Json:
     }
     figures |= _gain_json(_gain(drain, names, ranks))
     figures["replay"] = snapshot.report.get("what_if")
-    figures["candidates"] = _candidates(drain)
+    figures["candidates"] = candidates(drain)
     return figures
 
 
@@ -74,17 +73,6 @@ def _gain_json(gain: Gain) -> Json:
         "recoverable_ratio": gain.ratio if gain.steps else None,
         "at_least": gain.at_least,
     }
-
-
-def _candidates(drain: Drain) -> list[Json]:
-    """Return the single ranks and nodes that would give back most, the most first."""
-    found = [(ns, f"rank:{rank}") for rank, ns in drain.ranks.items()]
-    found += [(ns, f"node:{node}") for node, ns in drain.nodes.items()]
-    found.sort(key=lambda item: (-item[0], item[1]))
-    return [
-        {"without": name, "recoverable_ns": ns, "recoverable_ratio": drain.of(ns).ratio}
-        for ns, name in found[:CANDIDATES]
-    ]
 
 
 def _names(without: Sequence[str]) -> list[str]:
