@@ -9,6 +9,7 @@ from pathlib import Path
 
 from paceline.errors import InputError
 from paceline_service.importers.lines import open_binary
+from paceline_service.importers.nsys.recognize import SQLITE_MAGIC, how_to_export
 
 HEAD_BYTES = 64 << 10
 """Of each file, unpacked, by which it is recognised; eight GPUs' properties take 6 KB of it."""
@@ -61,6 +62,8 @@ def read_head(path: Path) -> Head:
         torn = "a gzip file that breaks off"
     except OSError as error:
         torn = f"cannot be read ({error.strerror})"
+    if data and not data.startswith(SQLITE_MAGIC) and (remedy := how_to_export(path)):
+        return Head(data=b"", problem=remedy)
     return _told(data) if data else _lost(torn or "empty")
 
 

@@ -69,9 +69,9 @@ def _args(name: str, payload: Payload, find: Find) -> Args:
         args.dtype = "Byte"
     op = names.op_of(name)
     if op == Op.SEND:
-        args.destination = _place_of(payload, find)
+        args.destination = _peer_of(payload, find)
     elif op == Op.RECV:
-        args.source = _place_of(payload, find)
+        args.source = _peer_of(payload, find)
     return args
 
 
@@ -112,9 +112,9 @@ def _of_group(payload: Payload, find: Find) -> Args:
     return Args(group_name=group.name, group_ranks=sorted(group.ranks), group_size=len(group.ranks))
 
 
-def _place_of(payload: Payload, find: Find) -> int | None:
-    """Return the peer as a place among the group's ranks in ascending order."""
+def _peer_of(payload: Payload, find: Find) -> int | None:
+    """Return the global rank of the peer."""
     group = find(payload.communicator) if payload.communicator != -1 else None
     if group is None or not group.ordered or not 0 <= payload.peer < len(group.ranks):
         return None
-    return sorted(group.ranks).index(group.ranks[payload.peer])
+    return group.ranks[payload.peer]

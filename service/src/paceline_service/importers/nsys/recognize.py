@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
@@ -23,8 +24,9 @@ def how_to_export(path: Path) -> str:
     if path.suffix.lower() not in REPORT_SUFFIXES:
         return ""
     if path.suffix.lower() == ".qdstrm":
-        return "is an unfinished capture of Nsight Systems; import it with QdstrmImporter first"
+        return "an unfinished capture of Nsight Systems; import it with QdstrmImporter first"
+    target = shlex.quote(path.with_suffix(".sqlite").name)
     return (
-        "is a report of Nsight Systems in its own form; export it: nsys export --type sqlite "
-        f"--include-json true -o '{path.with_suffix('.sqlite').name}' '{path.name}'"
+        "a report of Nsight Systems in its own form; export it first (nsys export --type sqlite "
+        f"-o {target} {shlex.quote(path.name)})"
     )
