@@ -85,7 +85,8 @@ def answer_paths(
     faults = Faults(progress=progress)
     files = find_files(paths, faults)
     found = sorted_by_format(files, paths, SOURCES, EVENTS, faults)
-    progress.expects([file.path for file in files], found.packed_bytes)
+    known = [path for mine in found.of_source.values() for path in mine]
+    progress.expects(known, found.packed_bytes)
     parts = _parts(found, progress, faults, see)
     try:
         kept = of_one_job(parts, faults)
@@ -93,7 +94,7 @@ def answer_paths(
             if part is not kept[0]:
                 _close(part)
         lead = kept[0].answer.log
-        if see is not None and len(parts) > 1 and lead is not None:
+        if see is not None and len(found.of_source) > 1 and lead is not None:
             # Which format leads is known only now.
             analyze_log(lead, see)
         yield answer_of(kept, faults)

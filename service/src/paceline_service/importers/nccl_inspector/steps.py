@@ -1,0 +1,210 @@
+"""Steps of a job that does not tell them: where the sizes of a collective repeat.
+
+The function of one kind of communicator sets the pace. Its numbers (``coll_sn``) with their sizes
+are looked at for a period; it is taken when it holds for every number that was seen. Where sizes
+do not differ, or do not repeat, windows of equally many collectives stand for steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.vocabulary import BARRIER_LIKE_OPS
+from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.importers.nccl_inspector.instances import Instances
+from paceline_service.importers.nccl_inspector.records import Recorded
+
+WINDOWS = 160
+"""So many windows at most: enough for the evidence, and each long enough to hold a step."""
+LEAST_REPEATS = 3
+LONGEST_PERIOD = 1 << 14
+WARM_UP_SHARE = 0.2
+"""Of the numbers at the beginning that need not fit the period: set-up and first steps differ."""
+_BARRIER_LIKE = np.array(sorted(int(op) for op in BARRIER_LIKE_OPS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Where each of I instances belongs.
+
+    Attributes:
+        of_instance: (I,) step, ascending with time, from 0.
+        end_ns: (S,) when each step ended, as ``Moments`` tells it.
+        period: collectives of the pacing function in a step.
+        proved: whether the sizes repeat with that period; else it is a window.
+        pace: the pacing function and the size of its communicators, in words.
+    """
+
+    of_instance: Int64Array
+    end_ns: Int64Array
+    period: int
+    proved: bool
+    pace: str
+
+
+def assign_steps(recorded: Recorded, instances: Instances, end_ns: Int64Array) -> Steps:
+    """Give every instance its step.
+
+    Args:
+        recorded: the records.
+        instances: at least one, of which one is comparable.
+        end_ns: (N,) when each record ended.
+    """
+    pacing = _pacing(recorded, instances)
+    sn, size = instances.sn[pacing], instances.payload_bytes[pacing]
+    numbers, where = np.unique(sn, return_index=True)
+    period = find_period(numbers, size[where])
+    proved = period > 1
+    if not proved:
+        period = max(1, len(numbers) // WINDOWS)
+    number = sn // period if proved else np.searchsorted(numbers, sn) // period
+    number -= number.min()
+
+    row_end = end_ns[instances.row]
+    of_row = np.full(len(instances), -1, dtype=np.int64)
+    of_row[pacing] = number
+    paced = of_row[instances.instance]
+    steps = int(number.max()) + 1
+    ranks, of = np.unique(instances.rank, return_inverse=True)
+    of = of.reshape(-1)
+    own_end = _ends(paced, row_end, of, len(ranks), steps)
+    job_end = _of_the_job(own_end)
+    unknown = np.flatnonzero(of_row < 0)
+    if len(unknown):
+        loose = np.flatnonzero(paced < 0)
+        voted = np.empty(len(loose), dtype=np.int64)
+        for rank in np.unique(of[loose]).tolist():
+            mine = of[loose] == rank
+            ends = own_end[rank]
+            told = ends >= 0
+            # A process that is not in the pacing communicators goes by the job's own times.
+            ends = np.maximum.accumulate(np.where(told, ends, job_end)) if told.any() else job_end
+            voted[mine] = np.searchsorted(ends, row_end[loose][mine], side="left")
+        vote = np.zeros(len(instances.row), dtype=np.int64)
+        vote[loose] = np.minimum(voted, steps - 1)
+        for index in unknown.tolist():
+            begin = int(instances.first[index])
+            end = int(instances.first[index + 1]) if index + 1 < len(instances) else len(vote)
+            of_row[index] = int(np.median(vote[begin:end]))
+        _ascend(instances, of_row, unknown)
+    func = recorded.functions[int(instances.func[pacing[0]])]
+    members = recorded.communicators[int(instances.comm[pacing[0]])].size
+    return Steps(
+        of_instance=of_row, end_ns=job_end, period=period, proved=proved,
+        pace=f"{func} of communicators of {members} ranks",
+    )  # fmt: skip
+
+
+def find_period(numbers: Int64Array, size: Int64Array) -> int:
+    """Return the smallest period of ``size`` over ``numbers``, 1 for none.
+
+    Args:
+        numbers: (n,) ascending; some may be missing, because they were lost or are too small to
+            be recorded.
+        size: (n,) payload of each.
+
+    Returns:
+        P > 1 such that sizes of numbers P apart are equal wherever both are known, apart from a
+        beginning, and that are there ``LEAST_REPEATS`` times.
+    """
+    span = int(numbers[-1] - numbers[0]) + 1
+    if len(numbers) < 2 * LEAST_REPEATS or span > 64 * len(numbers):
+        return 1
+    dense = np.full(span, -1, dtype=np.int64)
+    dense[numbers - numbers[0]] = size
+    dense = dense[int(span * WARM_UP_SHARE) :]
+    known = dense >= 0
+    # First with what is never recorded (too small) as a part of the pattern, then without.
+    return _period(dense, np.ones_like(known)) or _period(dense, known) or 1
+
+
+def _period(dense: Int64Array, known: BoolArray) -> int:
+    """Return the smallest period over 1 of what is known of ``dense``, 0 for none."""
+    sizes, count = np.unique(dense[known], return_counts=True)
+    if len(sizes) < 2:
+        return 0
+    # A period brings the rarest back: only such distances can be one.
+    rarest = sizes[np.argmin(np.where(count >= LEAST_REPEATS, count, len(dense)))]
+    rare = np.flatnonzero(dense == rarest)
+    longest = min(len(dense) // LEAST_REPEATS, LONGEST_PERIOD)
+    for period in np.unique(rare[1:] - rare[0]).tolist():
+        if period > longest:
+            break
+        both = known[period:] & known[:-period]
+        if both.sum() * 2 < len(both):
+            continue
+        if (dense[period:][both] == dense[:-period][both]).all():
+            return int(period)
+    return 0
+
+
+def _pacing(recorded: Recorded, instances: Instances) -> Int64Array:
+    """Return the instances that set the pace: of one function in one kind of communicator.
+
+    Communicators are of one kind when they have one size, tell of the same payloads and share no
+    process. Those are chosen that reach the most ranks; of these, the most bytes.
+    """
+    chosen = np.flatnonzero(np.isin(instances.op, _BARRIER_LIKE))
+    kinds: dict[tuple[int, int, frozenset[int]], list[int]] = {}
+    for comm in np.unique(instances.comm[chosen]).tolist():
+        here = chosen[instances.comm[chosen] == comm]
+        for func in np.unique(instances.func[here]).tolist():
+            mine = here[instances.func[here] == func]
+            payloads = frozenset(np.unique(instances.payload_bytes[mine]).tolist())
+            key = (recorded.communicators[comm].size, func, payloads)
+            kinds.setdefault(key, []).append(comm)
+    best: tuple[tuple[int, ...], Int64Array] | None = None
+    for (size, func, _), comms in kinds.items():
+        mine = chosen[np.isin(instances.comm[chosen], comms) & (instances.func[chosen] == func)]
+        rows = np.isin(instances.instance, mine)
+        pairs = np.unique(
+            np.stack([instances.rank[rows], instances.comm[instances.instance[rows]]], axis=1),
+            axis=0,
+        )
+        reached = len(np.unique(pairs[:, 0]))
+        if reached < len(pairs):  # two of them on one process: what they count is not one thing
+            mine = mine[instances.comm[mine] == comms[0]]
+            reached = size
+        count = len(np.unique(instances.sn[mine]))
+        score = (reached, int(count >= 8), int(instances.payload_bytes[mine].sum()), size)
+        if best is None or score > best[0]:
+            best = (score, mine)
+    assert best is not None, "there is a barrier-like instance"
+    return best[1]
+
+
+def _ends(
+    paced: Int64Array, end_ns: Int64Array, of: Int64Array, count: int, steps: int
+) -> Int64Array:
+    """Return (count, steps) the last end of each step on each, -1 where there is none."""
+    ends = np.full((count, steps), -1, dtype=np.int64)
+    here = paced >= 0
+    np.maximum.at(ends, (of[here], paced[here]), end_ns[here])
+    return ends
+
+
+def _of_the_job(own_end: Int64Array) -> Int64Array:
+    """Return (S,) the median end of each step; those that nobody tells lie between neighbours."""
+    told = own_end >= 0
+    # Hosts may differ in their clocks: what each is ahead of the first must not jump into a step.
+    ends = np.where(told, own_end, np.nan).astype(np.float64)
+    base = np.nanmin(ends)
+    ends -= base
+    middle = np.full(ends.shape[1], np.nan)
+    some = told.any(axis=0)
+    middle[some] = np.nanmedian(ends[:, some], axis=0)
+    known = np.flatnonzero(some)
+    filled = np.interp(np.arange(len(middle)), known, middle[known]) + 0.0
+    return np.maximum.accumulate(filled.astype(np.int64)) + int(base)
+
+
+def _ascend(instances: Instances, step: Int64Array, loose: Int64Array) -> None:
+    """Let the steps of one communicator's function ascend with its numbers, in place."""
+    order = loose[np.lexsort((instances.sn[loose], instances.func[loose], instances.comm[loose]))]
+    cuts = np.flatnonzero(
+        (np.diff(instances.comm[order]) != 0) | (np.diff(instances.func[order]) != 0)
+    )
+    for part in np.split(order, cuts + 1):
+        step[part] = np.maximum.accumulate(step[part])
