@@ -6,7 +6,7 @@ the limit and the remedy. docs/api.md lists them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Mount
 
 from paceline.errors import ConfigError, PacelineError
+from paceline.wire.settings import LaunchSettings
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 _log = structlog.get_logger("paceline.errors")
@@ -51,6 +52,10 @@ class Problem(BaseModel):
         default_factory=list, description="With 422: each thing that is wrong."
     )
     retry_after_s: int | None = Field(None, description="With 429 and 503: also in Retry-After.")
+    settings: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Of refused frames with 429: what their launches are to record (docs/wire.md).",
+    )
 
 
 _CONTENT = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -80,6 +85,8 @@ class ServiceError(PacelineError):
 
     problem = "internal"
     retry_after_s: int | None = None
+    settings: Sequence[LaunchSettings] = ()
+    """What launches whose frames were refused are to record."""
 
 
 class AuthenticationError(ServiceError):
@@ -252,6 +259,8 @@ def problem_response(error: PacelineError) -> Response:
         if error.retry_after_s is not None:
             headers["Retry-After"] = str(error.retry_after_s)
             more["retry_after_s"] = error.retry_after_s
+        if error.settings:
+            more["settings"] = error.settings
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="paceline"'
     body = problem_body(status, problem, str(error), **more)

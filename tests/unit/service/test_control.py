@@ -126,6 +126,18 @@ def test_a_backlog_that_comes_all_at_once_is_no_fast_job() -> None:
     assert pace.newest_step(101.0) == pytest.approx(100, abs=2)
 
 
+def test_frames_that_were_held_up_tell_of_an_earlier_step_and_answers_are_as_late() -> None:
+    pace = Pace(1, 0.0)
+    trained(pace, until_s=40, steps_per_s=10, ranks=1)
+    assert pace.newest_step(40.0) == 400
+    in_time = pace.margin_steps()
+    pace.note(frame(0, 410, 41.0), 71.0)  # refused for half a minute
+    assert pace.newest_step(71.0) == 710
+    assert pace.margin_steps() == in_time + 300
+    pace.note(frame(0, 750, 75.0), 75.0)
+    assert (pace.newest_step(75.0), pace.margin_steps()) == (750, in_time)
+
+
 def test_a_wall_clock_that_is_set_back_is_survived() -> None:
     pace = Pace(1, 0.0)
     for second in range(30):

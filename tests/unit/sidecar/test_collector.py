@@ -56,6 +56,16 @@ def test_retry_after_is_honoured_within_bounds(value: str, least: float, most: f
     assert least <= _read_answer(503, value, b"").retry_after_s <= most
 
 
+def test_an_answer_that_refuses_frames_for_now_still_brings_the_settings() -> None:
+    asked = {
+        "job": "j", "run_id": "r", "attempt": 0, "generation": 3, "effective_step": 900,
+        "level": "full", "stride": 4, "telemetry_interval_s": None,
+    }  # fmt: skip
+    answer = _read_answer(429, "1", json.dumps({"status": 429, "settings": [asked]}).encode())
+    assert answer.outcome is Outcome.LATER
+    assert [(told.stride, told.effective_step) for told in answer.settings] == [(4, 900)]
+
+
 def test_retry_after_may_be_a_date() -> None:
     in_a_minute = email.utils.formatdate(time.time() + 60, usegmt=True)
     assert 50 <= _read_answer(503, in_a_minute, b"").retry_after_s <= 61

@@ -204,7 +204,8 @@ def _read_answer(status: int, retry_after: str | None, body: bytes) -> Answer:
         return Answer(outcome=Outcome.TOO_LARGE, text=text)
     if status == 429 or status >= 500:
         pause_s = _retry_after_s(retry_after)
-        return Answer(outcome=Outcome.LATER, text=text, retry_after_s=pause_s)
+        settings = tuple(read_settings(content.get("settings")))
+        return Answer(outcome=Outcome.LATER, text=text, retry_after_s=pause_s, settings=settings)
     return Answer(outcome=Outcome.MISCONFIGURED, text=text)
 
 

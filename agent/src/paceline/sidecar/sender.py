@@ -147,6 +147,7 @@ class Sender:
             self._tell_recovery()
             return
         self._spool.release()
+        self._on_settings(answer.settings)
         if answer.timed_out:
             least = min(MIN_BODY_BYTES, self._accepted_bytes)
             self._max_body_bytes = max(min(len(batch.body), self._max_body_bytes) // 2, least)

@@ -17,6 +17,10 @@ MARGIN_STEPS = 2
 """Beyond that: a rank looks only when a step ends."""
 GATHER_S = 40.0
 """How long a rank that is silent is waited for: a sidecar pauses up to 30 s when it was refused."""
+LONGEST_HELD_S = 600.0
+"""What a frame may say that it was held up for; beyond that a wall clock was set."""
+_SET_BACK_NS = 1_000_000_000
+"""Frames of one process do not come in another order by as much: its clock was set."""
 _WINDOW_NS = 4_000_000_000
 _FORGETTING = 0.98
 """Of the fastest pace, each window: half of it is gone after two minutes."""
@@ -34,6 +38,11 @@ class RankPace:
     restarted: bool
     window_step: int
     window_began_ns: int
+    sent_wall_ns: int
+    least_delay_s: float
+    """Smallest difference of our clock and the sender's wall clock that any frame showed."""
+    held_s: float = 0.0
+    """How much longer than that one the newest frame took: in a spool, or refused (429)."""
     fastest: float = -1.0
     """Steps a second; below 0: not known yet."""
 
@@ -70,6 +79,12 @@ class Pace:
         elif frame.step >= known.step:
             known.step = frame.step
         known.heard_mono_s = now_mono_s
+        delay_s = now_mono_s - frame.sent_wall_ns / 1e9
+        if frame.sent_wall_ns < known.sent_wall_ns - _SET_BACK_NS:
+            known.least_delay_s = delay_s
+        known.sent_wall_ns = frame.sent_wall_ns
+        known.least_delay_s = min(known.least_delay_s, delay_s)
+        known.held_s = min(delay_s - known.least_delay_s, LONGEST_HELD_S)
         known.generation, known.applied_step = frame.control_generation, frame.control_step
         elapsed_ns = frame.sent_wall_ns - known.window_began_ns
         if not 0 <= elapsed_ns < _WINDOW_NS:
@@ -96,7 +111,7 @@ class Pace:
         if any(self._delivery_s < now_mono_s - one.heard_mono_s < GATHER_S for one in ranks):
             return False
         if now_mono_s - self._began_mono_s >= GATHER_S:
-            return bool(ranks)
+            return any(now_mono_s - one.heard_mono_s < GATHER_S for one in ranks)
         fast_enough = all(one.fastest >= 0 for one in ranks)
         return fast_enough and len(ranks) >= self._world_size
 
@@ -105,7 +120,7 @@ class Pace:
         return max(
             (
                 one.step
-                + math.ceil(max(one.fastest, 0.0) * min(now_mono_s - one.heard_mono_s, GATHER_S))
+                + math.ceil(max(one.fastest, 0.0) * (now_mono_s - one.heard_mono_s + one.held_s))
                 for one in self.ranks()
                 if now_mono_s - one.heard_mono_s < GATHER_S
             ),
@@ -113,9 +128,13 @@ class Pace:
         )
 
     def margin_steps(self) -> int:
-        """Return how many steps ahead a setting must lie to reach every rank in time."""
+        """Return how many steps ahead a setting must lie to reach every rank in time.
+
+        Where frames are held up because the collector refused them, its answers are as late.
+        """
         fastest = max((one.fastest for one in self.ranks()), default=0.0)
-        return math.ceil(max(fastest, 0.0) * self._delivery_s) + MARGIN_STEPS
+        held_s = min(max((one.held_s for one in self.ranks()), default=0.0), GATHER_S)
+        return math.ceil(max(fastest, 0.0) * (self._delivery_s + held_s)) + MARGIN_STEPS
 
     def _add(self, frame: Frame, now_mono_s: float) -> RankPace:
         before = self._of_rank.get(frame.rank)
@@ -128,6 +147,8 @@ class Pace:
             restarted=before is not None,
             window_step=frame.step,
             window_began_ns=frame.sent_wall_ns,
+            sent_wall_ns=frame.sent_wall_ns,
+            least_delay_s=now_mono_s - frame.sent_wall_ns / 1e9,
         )
         if before is not None:
             self._of.pop(before, None)

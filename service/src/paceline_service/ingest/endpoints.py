@@ -18,6 +18,7 @@ from paceline_service.access.guard import Guard
 from paceline_service.errors import (
     BodyTooLargeError,
     NothingDecodableError,
+    OverloadedError,
     PermissionDeniedError,
     answer_to,
 )
@@ -93,7 +94,12 @@ class FramesEndpoint:
             raise NothingDecodableError(
                 f"no frame of this body can be decoded: {first} (docs/wire.md)"
             )
-        outcome = await self._commits.submit(decoded.frames)
+        try:
+            outcome = await self._commits.submit(decoded.frames)
+        except OverloadedError as error:
+            # Whoever sends too much must hear of it with the very answer that refuses him.
+            error.settings = self._told(item.frame for item in decoded.frames)
+            raise
         rejected = sorted(decoded.rejected + outcome.rejected, key=lambda item: item.offset)
         answer = {
             "accepted": outcome.accepted,
