@@ -9,6 +9,7 @@ from pathlib import Path
 from paceline.errors import InputError
 from paceline_service.commands.progress import progress_on_terminal
 from paceline_service.commands.run import warn
+from paceline_service.export.words import headline
 from paceline_service.importers.answer import Answer
 from paceline_service.importers.offline import See
 from paceline_service.importers.sources import answer_paths
@@ -40,6 +41,8 @@ def analyzed(
             raise InputError(f"--strict, and not all is usable: {'; '.join(answer.faults.notes())}")
         for note in answer.faults.notes():
             warn(f"paceline {verb}: {note}")
+        for told, part in zip(answer.report["data"]["sources"], answer.parts, strict=True):
+            told["headline"] = headline(part)
         yield answer
     finally:
         answering.__exit__(None, None, None)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from paceline_service.export.words import clean
 from paceline_service.importers.progress import Progress
 
-_CLEAR_LINE = "\r\x1b[K"
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+_NAME_WIDTH = 28
 
 
 @contextmanager
@@ -18,25 +25,64 @@ def progress_on_terminal() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield Progress()
         return
-    shown = _Line()
+    shown = _Shown()
     try:
         yield shown
     finally:
         shown.close()
 
 
-class _Line(Progress):
-    """Names the file that is being read on one line."""
+class _Shown(Progress):
+    """A bar over the bytes of all files, the time that is left, and the file that is read now."""
 
     def __init__(self) -> None:
-        self._shown = 0
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def expects(self, paths: Sequence[Path], packed_bytes: int) -> None:
+        if self._bar is None:
+            self._bar = _bar(len(paths))
+            self._task = self._bar.add_task("", total=packed_bytes, count=0)
+            self._bar.start()
 
     def reading(self, path: Path) -> None:
-        self._shown += 1
-        name = "".join(c if c.isprintable() else "?" for c in path.name)[:60]
-        sys.stderr.write(f"{_CLEAR_LINE}reading {name} ({self._shown})")
-        sys.stderr.flush()
+        with self._lock:
+            self._count += 1
+            name = clean(path.name)
+            if len(name) > _NAME_WIDTH:
+                # Ends differ where beginnings are alike.
+                name = f"...{name[3 - _NAME_WIDTH :]}"
+            self._update(description=name, count=self._count)
+
+    def advanced(self, packed_bytes: int) -> None:
+        self._update(advance=packed_bytes)
+
+    def judging(self) -> None:
+        self._update(description="analysing")
 
     def close(self) -> None:
-        if self._shown:
-            sys.stderr.write(_CLEAR_LINE)
+        """Wipe the bar out."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _update(self, **told: Any) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, **told)
+
+
+def _bar(files: int) -> Bar:
+    # Imported only where it is shown: it takes longer than reading a small file.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        DownloadColumn(),
+        TextColumn(f"file {{task.fields[count]}} of {files}"),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True),
+        transient=True,
+    )

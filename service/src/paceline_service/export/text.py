@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from paceline_service.export import missing, table, words
+from paceline_service.export.device_time import device_sentences, device_times
 from paceline_service.export.units import (
     format_confidence,
     format_gpu_s,
@@ -75,7 +76,8 @@ def _lines(report: Json, width: int) -> list[_Line]:
         heading, *body = rows
         lines.append(_Line(heading[0], _QUIET_STYLE))
         lines += [_Line(text, "red" if named else "") for text, named in body]
-    return [*lines, _Line(""), *_job_figures(report, width), *_data(report, width)]
+    lines += [_Line(""), *_job_figures(report, width), *_devices(report, width)]
+    return [*lines, *_data(report, width)]
 
 
 def _job_line(report: Json) -> str:
@@ -141,7 +143,14 @@ def _job_figures(report: Json, width: int) -> list[_Line]:
         parts.append(f"exposed communication is {report['gamma']:.2f} of compute")
     if report.get("wasted_gpu_s") is not None:
         parts.append(f"{format_gpu_s(report['wasted_gpu_s'])} wasted")
-    return _paragraph("Job: " + "; ".join(parts) + ".", width) if parts else []
+    lines = _paragraph("Job: " + "; ".join(parts) + ".", width) if parts else []
+    # The evidence of an uneven pipeline says the same.
+    told = "" if report.get("verdict") == "stage_imbalance" else words.replayed(report)
+    return lines + _paragraph(told, width)
+
+
+def _devices(report: Json, width: int) -> list[_Line]:
+    return _paragraph(" ".join(device_sentences(device_times(report))), width)
 
 
 def _data(report: Json, width: int) -> list[_Line]:
@@ -164,7 +173,17 @@ def _data(report: Json, width: int) -> list[_Line]:
         lines += _bullets(notes[:_MAX_NOTES], width)
         if len(notes) > _MAX_NOTES:
             lines += _bullets([f"{len(notes) - _MAX_NOTES} more; --format json has all."], width)
+    sources: Sequence[Json] = data.get("sources") or ()
+    if len(sources) > 1:
+        lines += _paragraph("Read from several formats, each of which says alone:", width)
+        lines += _bullets([_source(one) for one in sources], width)
     return lines
+
+
+def _source(source: Json) -> str:
+    files = _count(len(source.get("files") or ()), "file")
+    told = source.get("headline") or source.get("verdict")
+    return f"{source.get('format')} ({files}): {told}"
 
 
 def _paragraph(text: str, width: int, style: str = "", indent: str = "") -> list[_Line]:

@@ -88,6 +88,7 @@ class _Reader:
         return self.log
 
     def _read_file(self, source: Input) -> None:
+        self._faults.reading(source.path)
         groups: dict[str, int] = {}
         written_by_paceline = False
         for number, value in read_objects(source.path, self._faults):

@@ -19,6 +19,7 @@ See = Callable[[JobAnalysis, Sequence[StepRow]], None]
 
 def answer_log(log: EventLog, see: See | None = None) -> Answer:
     """Return the answer for an imported job; it holds ``log``, which stays open."""
+    log.faults.progress.judging()
     report = analyze_log(log, see).to_dict()
     if log.job:
         report["job"]["name"] = log.job

@@ -19,6 +19,15 @@ _NAMED_FILES = 8
 _DIGITS = re.compile(r"\d+")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Other:
+    """A file that no source reads; ``known`` where one would, if its encoding were another."""
+
+    file: Found
+    head: Head
+    known: bool
+
+
 @dataclass(slots=True)
 class Sorted:
     """Files by the name of the source that reads them."""
@@ -48,69 +57,71 @@ def sorted_by_format(
         InputError: nothing is left, or a file that the user named is of no format.
     """
     found = Sorted()
-    others: list[tuple[Found, Head]] = []
+    others: list[_Other] = []
     for file in files:
         head = read_head(file.path)
         source = next((s for s in sources if head.data and s.begins(head.data)), None)
         if source is None or head.problem:
-            others.append((file, head))
-            if source is not None and not file.named:
-                faults.add("encoding", file.path, None, f"left out: {head.problem}")
+            others.append(_Other(file=file, head=head, known=source is not None))
         else:
             found.of_source.setdefault(source.name, []).append(file.path)
             found.packed_bytes += file.packed_bytes
     if not found.of_source or events.name in found.of_source:
         _with_broken_logs(found, others, events)
-    for file, head in others:
-        if file.named:
-            problem = head.problem or f"of no known format ({_names(sources)})"
+    for other in others:
+        if other.file.named:
+            problem = other.head.problem or f"of no known format ({_names(sources)})"
             verb = "" if problem.startswith("cannot") else "is "
-            raise InputError(f"{file.path} {verb}{problem}")
+            raise InputError(f"{other.file.path} {verb}{problem}")
     if not found.of_source:
         raise InputError(_nothing(files, others, paths, sources))
     _tell_left_out(others, found, faults)
     return found
 
 
-def _with_broken_logs(found: Sorted, others: list[tuple[Found, Head]], events: Source) -> None:
+def _with_broken_logs(found: Sorted, others: list[_Other], events: Source) -> None:
     """Give the reader of event logs what is one by its name: it tells line and reason."""
     broken = [
-        file for file, head in others if file.path.name.endswith(_LOG_SUFFIXES) and not head.problem
+        other
+        for other in others
+        if other.file.path.name.endswith(_LOG_SUFFIXES) and not other.head.problem
     ]
     if not broken:
         return
-    found.of_source.setdefault(events.name, []).extend(file.path for file in broken)
+    found.of_source.setdefault(events.name, []).extend(other.file.path for other in broken)
     found.of_source[events.name].sort()
-    others[:] = [(file, head) for file, head in others if file not in broken]
+    others[:] = [other for other in others if other not in broken]
 
 
 def _nothing(
     files: Sequence[Found],
-    others: Sequence[tuple[Found, Head]],
+    others: Sequence[_Other],
     paths: Sequence[Path],
     sources: Sequence[Source],
 ) -> str:
     where = ", ".join(str(path) for path in paths[:4]) + (", ..." if len(paths) > 4 else "")
-    first = next(((f, h) for f, h in others if h.problem), None)
-    why = f" ({first[0].path}: {first[1].problem})" if first is not None else ""
+    first = next((other for other in others if other.head.problem), None)
+    why = f" ({first.file.path}: {first.head.problem})" if first is not None else ""
     return (
         f"{where} holds no file of a known format among {len(files)} files{why}; known formats: "
         f"{_names(sources)}"
     )
 
 
-def _tell_left_out(others: Sequence[tuple[Found, Head]], found: Sorted, faults: Faults) -> None:
+def _tell_left_out(others: Sequence[_Other], found: Sorted, faults: Faults) -> None:
     """Tell of what is lost, and in one sentence a folder and reason what is something else."""
     kinds = {_kind(path) for paths in found.of_source.values() for path in paths}
     left: dict[tuple[Path, str], list[str]] = {}
-    for file, head in others:
-        if not head.readable and head.data:
-            continue  # told as of a wrong encoding
-        if not head.readable and _kind(file.path) & set().union(*kinds):
-            faults.add("unusable_file", file.path, None, f"left out: {head.problem}")
+    like = frozenset[str]().union(*kinds)
+    for other in others:
+        path, head = other.file.path, other.head
+        if other.known:
+            faults.add("encoding", path, None, f"left out: {head.problem}")
+        elif not head.readable and not head.data and _kind(path) & like:
+            faults.add("unusable_file", path, None, f"left out: {head.problem}")
         else:
-            problem = head.problem or "of no known format"
-            left.setdefault((file.path.parent, problem), []).append(file.path.name)
+            problem = "of no known format" if head.data or not head.problem else head.problem
+            left.setdefault((path.parent, problem), []).append(path.name)
     for (folder, problem), names in left.items():
         shown = ", ".join(names[:_NAMED_FILES])
         more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
