@@ -17,8 +17,10 @@ from paceline_service.importers.faults import Faults
 from paceline_service.importers.flight_recorder import begins_dump, read_dumps
 from paceline_service.importers.kineto.job import read_traces
 from paceline_service.importers.kineto.recognize import begins_trace
+from paceline_service.importers.log import EventLog
 from paceline_service.importers.mixed import Part, answer_of, of_one_job
 from paceline_service.importers.nccl_inspector.recognize import begins_inspector
+from paceline_service.importers.nsys.recognize import begins_nsys
 from paceline_service.importers.offline import See, analyze_log
 from paceline_service.importers.progress import Progress
 from paceline_service.importers.sorting import Sorted, sorted_by_format
@@ -27,6 +29,12 @@ from paceline_service.importers.walk import find_files
 from paceline_service.importers.whatif_parquet import begins_what_if, read_what_if
 
 __all__ = ["SOURCES", "Source", "analyze_paths", "answer_paths"]
+
+
+def _read_nsys(paths: Sequence[Path], faults: Faults) -> EventLog:
+    from paceline_service.importers.nsys.job import read_exports  # only where there are such files
+
+    return read_exports(paths, faults)
 
 
 def _read_inspector(paths: Sequence[Path], faults: Faults) -> EventLog:
@@ -44,8 +52,9 @@ EVENTS = Source(name="event log", begins=begins_event_log, read=read_event_log)
 KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, read=read_traces)
 WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, read=read_what_if)
 INSPECTOR = Source(name="NCCL Inspector", begins=begins_inspector, read=_read_inspector)
+NSYS = Source(name="Nsight Systems export (SQLite)", begins=begins_nsys, read=_read_nsys)
 DUMPS = Source(name="Flight Recorder dump", begins=begins_dump, judge=_judge_dumps)
-SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF, INSPECTOR, DUMPS]
+SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF, NSYS, INSPECTOR, DUMPS]
 """In the order in which they can tell most: of several formats of one job the first leads."""
 
 
