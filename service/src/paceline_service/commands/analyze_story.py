@@ -56,9 +56,16 @@ def tell_story(answer: Answer, seen: StepsSeen, command: str, made_wall_ns: int)
         scenes=scenes,
         history=history,
         waits=waits,
-        what_if={"candidates": candidates(seen.analysis.drain())} if seen.analysis else None,
+        what_if=_what_if(report, seen.analysis),
         asked=command,
     )
+
+
+def _what_if(report: Json, analysis: JobAnalysis | None) -> Json | None:
+    """Return who would give back most; one slow step is no reason to leave somebody out."""
+    if analysis is None or report["verdict"] == "insufficient_evidence":
+        return None
+    return {"candidates": candidates(analysis.drain())}
 
 
 def asked_again(paths: Sequence[object], output: object) -> str:

@@ -43,8 +43,10 @@ def what_to_do(report: Json) -> list[str]:
     lost = [clean(reason) for reason, count in sorted(dropped.items()) if count]
     if lost:
         todo.append(f"Mend what loses records first: {', '.join(lost)}.")
-    if not todo:
+    if not todo and job.get("state"):
         todo.append("Let the job run on and ask again; an answer needs more steps.")
+    if not todo:
+        todo.append("Record more steps, of all ranks at the same time: 20 to 40 name a clear case.")
     return todo
 
 

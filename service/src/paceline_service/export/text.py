@@ -76,7 +76,7 @@ def _lines(report: Json, width: int) -> list[_Line]:
         heading, *body = rows
         lines.append(_Line(heading[0], _QUIET_STYLE))
         lines += [_Line(text, "red" if named else "") for text, named in body]
-    lines += [_Line(""), *_job_figures(report, width), *_devices(report, width)]
+    lines += [_Line(""), *_devices(report, width), *_job_figures(report, width)]
     return [*lines, *_data(report, width)]
 
 
@@ -150,7 +150,8 @@ def _job_figures(report: Json, width: int) -> list[_Line]:
 
 
 def _devices(report: Json, width: int) -> list[_Line]:
-    return _paragraph(" ".join(device_sentences(device_times(report))), width)
+    told = device_sentences(device_times(report))
+    return [_Line("GPUs", _HEADING_STYLE), *_bullets(told, width), _Line("")] if told else []
 
 
 def _data(report: Json, width: int) -> list[_Line]:

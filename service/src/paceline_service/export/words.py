@@ -150,6 +150,22 @@ def gain(finding: Json) -> str:
     return f"Without this these steps would take {format_ratio(ratio)} less time."
 
 
+def replayed(report: Json) -> str:
+    """Return what the job would have been without its slow ranks, or an empty string."""
+    what_if: Json = report.get("what_if") or {}
+    if what_if.get("slowdown") is None:
+        return ""
+    told = (
+        f"Replayed with all ranks alike, {what_if.get('steps') or 0:,} steps would have been "
+        f"{format_times(what_if['slowdown'])} as fast (S)"
+    )
+    if what_if.get("m_w") is not None:
+        told += f"; {format_ratio(what_if['m_w'])} of that goes with the slowest 3 % (M_W)"
+    if what_if.get("m_s") is not None:
+        told += f", {format_ratio(what_if['m_s'])} with the last stage (M_S)"
+    return told + "."
+
+
 def who(finding: Json, *, start: bool = True) -> str:
     """Return the ranks of a finding and the nodes they are on."""
     ranks: Sequence[int] = finding.get("ranks") or ()

@@ -7,7 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from paceline_service.export import missing, words
+from paceline_service.export.device_time import device_times
 from paceline_service.export.html.charts import heat_rows, heatmap, step_times
+from paceline_service.export.html.devices import device_section
 from paceline_service.export.html.markup import Markup, h, join
 from paceline_service.export.html.sawtooth import legend, sawtooth, words_of
 from paceline_service.export.html.story import Story
@@ -54,6 +56,7 @@ def html_report(report: Json, story: Story | None = None) -> str:
         *_scenes(story, first_step),
         _history(report, story),
         _waits(report, story, first_step),
+        _devices(report),
         _findings(report, main),
         _what_if(report, story),
         _section("Incidents", incident_table(story.incidents, report)),
@@ -86,6 +89,8 @@ def _top(report: Json, story: Story) -> Markup:
         parts.append(h("span", f"attempt {job['attempt']}"))
     if job.get("state"):
         parts.append(h("span", job["state"]))
+    if story.detail.get("format"):
+        parts.append(h("span", story.detail["format"]))
     nodes = len(set(story.nodes.values()))
     on = f" on {nodes:,} nodes" if nodes > 1 else ""
     parts.append(h("span", f"{job.get('world_size') or 0:,} ranks{on}"))
@@ -199,6 +204,12 @@ def _waits(report: Json, story: Story, first_step: int | None) -> Markup | None:
     )  # fmt: skip
 
 
+def _devices(report: Json) -> Markup | None:
+    named = named_ranks(report.get("findings") or ())
+    drawn = device_section(device_times(report), named)
+    return h("section", h("h2", "What the GPUs did"), drawn, class_="long") if drawn else None
+
+
 def _findings(report: Json, main: Json | None) -> Markup | None:
     others = [one for one in report.get("findings") or () if one is not main]
     if not others:
@@ -216,15 +227,8 @@ def _what_if(report: Json, story: Story) -> Markup | None:
     parts: list[Markup] = []
     if story.what_if is not None and (table := what_if_table(story.what_if, world_size)):
         parts.append(table)
-    replay: Json = report.get("what_if") or {}
-    if replay.get("slowdown") is not None:
-        told = [
-            f"Replayed without slow ranks, {replay.get('steps') or 0:,} steps would have been "
-            f"{format_times(replay['slowdown'])} as fast."
-        ]
-        if replay.get("m_w") is not None:
-            told.append(f"{format_ratio(replay['m_w'])} of the loss goes with the slowest 3 %.")
-        parts.append(h("p", " ".join(told), class_="quiet"))
+    if told := words.replayed(report):
+        parts.append(h("p", told, class_="quiet"))
     return _section("What leaving them out gives back", join(parts) if parts else None)
 
 

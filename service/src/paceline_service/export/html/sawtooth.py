@@ -96,8 +96,10 @@ def _edges(table: StepTable) -> list[float]:
 def _axis(table: StepTable, edges: list[float], height: int) -> Markup:
     parts = [h("text", "step", x=LEFT - 8, y=14, class_="quiet end")]
     every = max(-(-len(table) // 12), 1)
+    # Round numbers where every step is there; profilers and samples leave some out.
+    without_gaps = table.steps[-1] - table.steps[0] == len(table) - 1
     for place, step in enumerate(table.steps):
-        if step % every == 0 or len(table) == 1:
+        if (step if without_gaps else place) % every == 0 or len(table) == 1:
             middle = (edges[place] + edges[place + 1]) / 2
             parts.append(h("text", f"{step:,}", x=px(middle), y=14, class_="quiet middle"))
     parts += [

@@ -75,6 +75,7 @@ svg{display:block}
 svg.chart{width:100%;min-width:680px;height:auto;margin:4px 0 6px;
 font:12px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 svg.bar{width:90px;height:10px}
+svg.wide{width:220px}
 svg.swatch{display:inline-block;width:14px;height:12px;margin-right:5px;vertical-align:-1px}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;font-size:12px;color:var(--ink-2)}
 text{fill:var(--ink)}
