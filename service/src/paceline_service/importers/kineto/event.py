@@ -35,11 +35,11 @@ class Args(msgspec.Struct, gc=False):
 class Event(msgspec.Struct, gc=False):
     """One event; ``ts`` and ``dur`` are microseconds."""
 
-    ph: Any = None
-    cat: Any = None
-    name: Any = None
-    ts: Any = None
-    dur: Any = None
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    ts: float | None = None
+    dur: float | None = None
     pid: Any = None
     tid: Any = None
     args: Args | None = None
@@ -59,7 +59,7 @@ def decode_events(text: bytes) -> list[Event]:
 
 
 def decode_event(text: bytes) -> Event | None:
-    """Decode one event whatever its quirks: no UTF-8, NaN, arguments that are no object."""
+    """Decode one event whatever its quirks: no UTF-8, NaN, fields of another type than usual."""
     try:
         return _decode_one(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -72,4 +72,12 @@ def decode_event(text: bytes) -> Event | None:
         return None
     if not isinstance(value.get("args"), dict):
         value["args"] = None
+    for name in ("ph", "cat", "name"):
+        if not isinstance(value.get(name), str):
+            value[name] = None
+    for name in ("ts", "dur"):
+        if type(value.get(name)) not in (int, float):
+            # A duration that is there and no number is as bad as a time that is none.
+            value["ts"] = None if value.get(name) is not None else value.get("ts")
+            value[name] = None
     return msgspec.convert(value, Event)

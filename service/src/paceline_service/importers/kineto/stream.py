@@ -8,11 +8,10 @@ import zlib
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import msgspec
 
-from paceline_service.importers.faults import Faults
 from paceline_service.importers.kineto.event import Event, decode_event, decode_events
 from paceline_service.importers.lines import open_binary
 
@@ -32,6 +31,16 @@ _KEPT = frozenset({"schemaVersion", "distributedInfo", "baseTimeNanoseconds", "h
                    "trace_id", "traceName"})  # fmt: skip
 
 
+class Listener(Protocol):
+    """Hears what is wrong with a file, and how far it was read (``Faults`` does)."""
+
+    def advanced(self, packed_bytes: int) -> None:
+        """Hear that so many more bytes were read."""
+
+    def add(self, reason: str, path: Path, line: int | None, message: str) -> None:
+        """Hear what could not be read."""
+
+
 class TraceFile:
     """One trace; ``batches`` gives its events, and fills ``metadata`` on the way.
 
@@ -40,7 +49,7 @@ class TraceFile:
         faults: told what could not be read; what was read before it counts.
     """
 
-    def __init__(self, path: Path, faults: Faults) -> None:
+    def __init__(self, path: Path, faults: Listener) -> None:
         self.path = path
         self.metadata: dict[str, object] = {}
         self.whole = True

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 
 from paceline_service.analysis.records import BoolArray, Int64Array
-from paceline_service.importers.faults import Faults
 from paceline_service.importers.kineto import names
-from paceline_service.importers.kineto.event import Args, Event
-from paceline_service.importers.kineto.stream import TraceFile
+from paceline_service.importers.kineto.event import Args
 
 COMPUTE, COMMUNICATION, MEMORY = range(3)
-_MAX_NS = 1 << 61
+MAX_NS = 1 << 61
 _EPOCH_NS = 1_000_000_000_000_000_000
 """Times before September 2001 are no time of day; they count from when the machine started."""
-_CALLS = ("c10d::", "nccl:", "gloo:")
 
 
 class Columns:
@@ -89,7 +86,7 @@ class Trace:
     steps: Columns = field(default_factory=lambda: Columns(3))
     phases: Columns = field(default_factory=lambda: Columns(3))
     events: int = 0
-    first_ns: int = _MAX_NS
+    first_ns: int = MAX_NS
     last_ns: int = 0
     base_ns: int = 0
     """What is to be added to its times to have the time of day; 0 where they are that already."""
@@ -131,117 +128,12 @@ class Trace:
         )
 
 
-def read_trace(path: Path, faults: Faults) -> Trace:
-    """Read one trace; what is wrong with it is in ``faults``.
-
-    Raises:
-        InputError: it cannot be opened.
-    """
-    trace = Trace(path=path)
-    file = TraceFile(path, faults)
-    reader = _Reader(trace)
-    for batch in file.batches():
-        for event in batch:
-            reader.take(event)
-    if reader.odd_times:
-        message = f"{reader.odd_times:,} events have no usable time; they are left out"
-        faults.add("invalid", path, None, message)
-    trace.whole = file.whole
-    _take_metadata(trace, file.metadata)
-    return trace
-
-
-class _Reader:
-    def __init__(self, trace: Trace) -> None:
-        self.odd_times = 0
-        self._trace = trace
-        self._threads: dict[tuple[Any, Any], int] = {}
-        self._take = {
-            names.KERNEL: self._take_kernel,
-            names.MEMORY: self._take_memory,
-            names.LAUNCH: self._take_launch,
-            names.CPU_OP: self._take_call,
-            names.ANNOTATION: self._take_annotation,
-        }
-        self._category: dict[object, int | None] = {}
-
-    def take(self, event: Event) -> None:
-        """Keep what is used of one event."""
-        if event.ph != "X" or type(event.cat) is not str or type(event.name) is not str:
-            return
-        kind = self._category.get(event.cat, -1)
-        if kind == -1:
-            kind = self._category[event.cat] = names.CATEGORIES.get(event.cat.lower())
-        if kind is None:
-            return
-        start, length = _ns(event.ts), _ns(event.dur if event.dur is not None else 0)
-        if start is None or length is None or length < 0:
-            self.odd_times += 1
-            return
-        trace = self._trace
-        trace.events += 1
-        # Time 0 means unknown inside, and a clock may begin there.
-        start += 1
-        trace.first_ns, trace.last_ns = (
-            min(trace.first_ns, start),
-            max(trace.last_ns, start + length),
-        )
-        self._take[kind](event, start, start + length)
-
-    def _take_kernel(self, event: Event, start: int, end: int) -> None:
-        trace, correlation = self._trace, _whole(event.args and event.args.correlation)
-        if not names.is_communication(event.name):
-            trace.activities.add(start, end, COMPUTE, correlation)
-            return
-        stream = _whole(event.args and event.args.stream)
-        trace.activities.add(start, end, COMMUNICATION, correlation)
-        trace.kernels.add(start, end, correlation, stream if stream >= 0 else _whole(event.tid))
-        trace.kernel_names.append(event.name)
-        trace.kernel_args.append(event.args)
-
-    def _take_memory(self, event: Event, start: int, end: int) -> None:
-        correlation = _whole(event.args and event.args.correlation)
-        self._trace.activities.add(start, end, MEMORY, correlation)
-
-    def _take_launch(self, event: Event, start: int, end: int) -> None:
-        correlation = _whole(event.args and event.args.correlation)
-        if correlation >= 0:
-            self._trace.launches.add(correlation, start, end, self._thread(event))
-
-    def _take_call(self, event: Event, start: int, end: int) -> None:
-        name, trace = event.name, self._trace
-        if name == "record_param_comms" or name.startswith(_CALLS):
-            trace.calls.add(start, end, self._thread(event))
-            trace.call_names.append(name)
-            trace.call_args.append(event.args)
-            return
-        trace.host.add(start, end)
-        if name.startswith(names.BACKWARD_OP):
-            trace.backward.add(start, end)
-
-    def _take_annotation(self, event: Event, start: int, end: int) -> None:
-        name, trace = event.name, self._trace
-        if name.startswith(_CALLS):
-            self._take_call(event, start, end)
-        elif (step := names.step_of(name)) is not None:
-            trace.steps.add(step, start, end)
-        elif (phase := names.phase_of(name)) is not None:
-            trace.phases.add(phase, start, end)
-
-    def _thread(self, event: Event) -> int:
-        key = (_key(event.pid), _key(event.tid))
-        return self._threads.setdefault(key, len(self._threads))
-
-
-def _key(value: object) -> object:
-    return None if isinstance(value, list | dict) else value
-
-
-def _take_metadata(trace: Trace, metadata: dict[str, object]) -> None:
+def take_metadata(trace: Trace, metadata: dict[str, Any]) -> None:
+    """Take what a trace says beside its events."""
     trace.identity = str(metadata.get("trace_id") or "")
     trace.host_name = str(metadata.get("host_name") or "")
     base_ns = metadata.get("baseTimeNanoseconds")
-    if type(base_ns) is int and 0 < base_ns < _MAX_NS and trace.last_ns < _EPOCH_NS:
+    if type(base_ns) is int and 0 < base_ns < MAX_NS and trace.last_ns < _EPOCH_NS:
         trace.first_ns, trace.last_ns = trace.first_ns + base_ns, trace.last_ns + base_ns
         trace.base_ns = base_ns
     info = metadata.get("distributedInfo")
@@ -270,21 +162,3 @@ def ranks_of(value: object) -> tuple[int, ...]:
     if isinstance(value, list) and all(type(rank) is int and rank >= 0 for rank in value):
         return tuple(value)
     return ()
-
-
-def _ns(microseconds: object) -> int | None:
-    """Return a time in ns; one that is given as a fraction since 1970 is exact to 0.25 us."""
-    if type(microseconds) is int:
-        value = microseconds * 1000
-    elif type(microseconds) is float and abs(microseconds) < 1e16:
-        whole = int(microseconds)
-        value = whole * 1000 + round((microseconds - whole) * 1000)
-    else:
-        return None
-    return value if 0 <= value < _MAX_NS else None
-
-
-def _whole(value: object) -> int:
-    if type(value) is int and 0 <= value < _MAX_NS:
-        return value
-    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 18 else -1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.kineto.assemble import read_trace
 from paceline_service.importers.kineto.rank import RankTimeline, timeline_of
-from paceline_service.importers.kineto.trace import read_trace
 
 MAX_APART_NS = 60_000_000_000
 """Profilers of one job start within a step of each other, and clocks of a cluster are set to far
