@@ -209,14 +209,25 @@ def test_of_a_directory_with_all_attempts_of_a_run_the_latest_is_read(tmp_path: 
         assert not log.faults.lossy
 
 
-def test_files_of_two_attempts_or_runs_are_not_mixed(tmp_path: Path) -> None:
-    first = write(tmp_path / "0.ndjson", [header(run_id="r"), all_reduce(0, 0)])
-    second = write(tmp_path / "1.ndjson", [header(run_id="r", attempt=1), all_reduce(0, 0)])
-    with pytest.raises(InputError, match=r"1\.ndjson:1: attempt is 1, but 0 in .*0\.ndjson:1"):
-        read_event_log([first, second])
-    write(second, [header(run_id="q"), all_reduce(0, 0)])
-    with pytest.raises(InputError, match="run_id is 'q', but 'r'"):
+def test_files_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
+    write(tmp_path / "0.ndjson", [header(run_id="r"), all_reduce(0, 0)])
+    write(tmp_path / "1.ndjson", [header(run_id="q"), all_reduce(0, 0)])
+    with pytest.raises(InputError, match=r"1\.ndjson:1: run_id is 'q', but 'r' in .*0\.ndjson:1"):
         read_event_log([tmp_path])
+
+
+def test_a_stray_log_of_another_job_is_left_out_and_told(tmp_path: Path) -> None:
+    for rank in range(4):
+        write(tmp_path / f"{rank}.ndjson", [header(4, job="llama"), all_reduce(rank, 0)])
+    write(tmp_path / "9.ndjson", [header(4, job="mistral"), all_reduce(0, 0)])
+    write(tmp_path / "8.ndjson", [header(2, job="llama"), all_reduce(0, 0)])
+    with read_event_log([tmp_path]) as log:
+        assert log.ranks == [0, 1, 2, 3]
+        assert log.faults.counts == {"other_job": 2}
+        assert log.faults.lossy
+        first, second = log.faults.notes()
+        assert "9.ndjson:1: left out: of another job: job is 'mistral', of the other" in first
+        assert "8.ndjson:1: left out: of another job: world_size is 2, of the other" in second
 
 
 def test_losses_are_cumulative_in_a_file_and_summed_over_the_files_of_a_rank(

@@ -1,7 +1,8 @@
-"""Which importer reads a file: decided by its content, never by its name."""
+"""Which files are event logs of one attempt of one job: decided by their headers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from paceline_service.importers.lines import first_object
 
 _LOG_SUFFIXES = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
 """What claims to be a log by its name is reported as broken when it is not one."""
+MOST_FILES = 2 / 3
+"""Of the files: when more of them are of one job, the others are taken to be strays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,63 +28,88 @@ class Input:
 
 
 def find_event_logs(paths: Sequence[Path], faults: Faults) -> list[Input]:
-    """Return the event logs among ``paths``, in order; a directory gives those directly in it.
+    """Return the event logs of one attempt of one job among ``paths``, in order.
 
-    A named file must be one. Files of a directory that are something else are counted in
-    ``faults``; so are its logs whose first line is broken.
+    A directory gives those directly in it. What is no log, of another job than over two thirds of
+    the files, or of an attempt before the last, is told in ``faults``.
 
     Raises:
-        InputError: a path does not exist or is no event log, or a directory holds none.
+        InputError: there is no event log at all.
     """
-    found: list[Path] = []
+    found: list[tuple[Path, dict[str, Any]]] = []
+    problems: list[tuple[Path, str]] = []
+    seen: set[tuple[int, int]] = set()
     for path in paths:
-        found += _in_directory(path, faults) if path.is_dir() else [_named(path)]
-    unique: dict[tuple[int, int], Path] = {}
-    for path in found:
-        status = path.stat()
-        unique.setdefault((status.st_dev, status.st_ino), path)
-    return [Input(path=path, number=number) for number, path in enumerate(unique.values())]
+        for one in _inside(path) if path.is_dir() else [path]:
+            header, problem = _header(one)
+            if not problem and (key := _identity(one)) not in seen:
+                seen.add(key)
+                found.append((one, header))
+            elif problem and (one == path or one.name.endswith(_LOG_SUFFIXES)):
+                problems.append((one, problem))
+            elif problem:
+                faults.add("skipped_file", one, None, f"left out: {problem}")
+    if not found:
+        raise InputError(_no_log(paths, problems))
+    for path, problem in problems:
+        faults.add("unusable_file", path, 1, problem)
+    logs = _latest_attempt(_of_one_job(found, faults), faults)
+    return [Input(path=path, number=number) for number, path in enumerate(logs)]
 
 
-def _named(path: Path) -> Path:
-    problem = _problem(first_object(path))
-    if problem:
-        raise InputError(f"{path}:1: {problem}")
-    return path
-
-
-def _in_directory(directory: Path, faults: Faults) -> list[Path]:
+def _header(path: Path) -> tuple[dict[str, Any], str]:
+    """Return the header of a log, or why there is none."""
     try:
-        files = sorted(p for p in directory.iterdir() if not p.name.startswith(".") and p.is_file())
+        value = first_object(path)
+    except InputError as error:
+        return {}, str(error).removeprefix(f"{path}:1: ").removeprefix(f"{path}: ")
+    return value if isinstance(value, dict) else {}, _problem(value)
+
+
+def _inside(directory: Path) -> list[Path]:
+    try:
+        return sorted(p for p in directory.iterdir() if not p.name.startswith(".") and p.is_file())
     except OSError as error:
         raise InputError(f"{directory} cannot be read: {error.strerror}") from error
-    logs = []
-    problems = []
-    for path in files:
-        header: object = None
-        try:
-            header = first_object(path)
-            problem = _problem(header)
-        except InputError as error:
-            problem = str(error).removeprefix(f"{path}:1: ")
-        if not problem and isinstance(header, dict):
-            logs.append((path, header))
-        elif path.name.endswith(_LOG_SUFFIXES):
-            problems.append(f"{path}:1: {problem}")
-            faults.add("unusable_file", path, 1, problem)
-        else:
-            faults.add("skipped_file", path, None, f"left out: {problem}")
-    if not logs:
-        first = f" ({problems[0]})" if problems else ""
-        raise InputError(
-            f"{directory} holds no event log among {len(files)} files{first}; give the directory "
-            "that the per-rank files are directly in"
-        )
-    return _latest_attempt(logs, faults)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _no_log(paths: Sequence[Path], problems: Sequence[tuple[Path, str]]) -> str:
+    if problems:
+        path, problem = problems[0]
+        return problem if str(path) in problem else f"{path}:1: {problem}"
+    where = ", ".join(str(path) for path in paths[:4])
+    count = sum(len(_inside(path)) for path in paths if path.is_dir())
+    return f"{where} holds no event log among {count} files"
+
+
+def _of_one_job(
+    logs: list[tuple[Path, dict[str, Any]]], faults: Faults
+) -> list[tuple[Path, dict[str, Any]]]:
+    """Leave out the logs of other jobs where most are of one; else the reader refuses them."""
+    for names in (("job", "run_id"), ("world_size",)):
+        told = [tuple(repr(header.get(name)) for name in names) for _, header in logs]
+        usual, count = Counter(told).most_common(1)[0]
+        if len(logs) > count > MOST_FILES * len(logs):
+            for (path, _), values in zip(logs, told, strict=True):
+                if values != usual:
+                    differs = "; ".join(
+                        f"{name} is {mine[:80]}, of the other files {theirs[:80]}"
+                        for name, mine, theirs in zip(names, values, usual, strict=True)
+                        if mine != theirs
+                    )
+                    message = f"left out: of another job: {differs}"
+                    faults.add("other_job", path, 1, message)
+            logs = [one for one, values in zip(logs, told, strict=True) if values == usual]
+    return logs
 
 
 def _latest_attempt(logs: list[tuple[Path, dict[str, Any]]], faults: Faults) -> list[Path]:
-    """Leave out the attempts before the last where a directory keeps all of one run."""
+    """Leave out the attempts before the last where the files of all of one run are there."""
     runs = {(repr(header.get("job")), repr(header.get("run_id"))) for _, header in logs}
     numbers = [header.get("attempt", 0) for _, header in logs]
     if len(runs) > 1 or not all(type(number) is int for number in numbers):
