@@ -38,6 +38,7 @@ def read_traces(paths: Sequence[Path], faults: Faults) -> EventLog:
 def log_of(windows: Sequence[Window], world_size: int, faults: Faults) -> EventLog:
     """Return the log of windows that were read by whatever importer."""
     log = EventLog(world_size=world_size, faults=faults, options=_options(windows))
+    log.world_size_told = any(t.trace.world_size for window in windows for t in window.values())
     try:
         traces = _Traces(log, windows)
         for window in windows:
