@@ -46,9 +46,10 @@ def paceline(
 
 
 def answer(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a report without what only the collector knows about a job."""
+    """Return a report without what only the collector knows about a job, or only the files."""
     figures = ("world_size", "ranks_observed", "steps", "collectives")
-    return report | {"job": {name: report["job"][name] for name in figures}}
+    data = {name: value for name, value in report["data"].items() if name != "sources"}
+    return report | {"job": {name: report["job"][name] for name in figures}, "data": data}
 
 
 def test_a_replayed_an_exported_and_a_local_log_give_one_report(

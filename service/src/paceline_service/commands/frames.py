@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from paceline import __version__
 from paceline.clock import wall_ns
+from paceline.errors import InputError
 from paceline.event_log import LogTelemetry
 from paceline.ranks import format_ranks
 from paceline.vocabulary import RecordKind
@@ -24,6 +25,8 @@ ROWS_PER_FRAME = MAX_RECORDS_PER_FRAME // 4
 _MAX_NAME = 128
 SAMPLES_PER_FRAME = 512
 VALUES_PER_FRAME = 20_000
+MAX_APART_NS = 600_000_000_000
+"""Ranks of one job end within ten minutes of each other; beyond, their wall clocks are wrong."""
 _GROUP = COLUMNS.index("group")
 _START = COLUMNS.index("start_ns")
 
@@ -61,10 +64,13 @@ class ReplayFrames:
     Args:
         log: the job.
         job: its name at the collector.
-        end_wall_ns: when the last record is to have happened, for ranks without an anchor.
+        end_wall_ns: when the last record is to have happened; None keeps the log's own times.
+
+    Raises:
+        InputError: the log's own times are wanted, and it has none.
     """
 
-    def __init__(self, log: EventLog, *, job: str, end_wall_ns: int) -> None:
+    def __init__(self, log: EventLog, *, job: str, end_wall_ns: int | None) -> None:
         self.job = job
         self.run_id = f"replay-{secrets.token_hex(8)}"
         self._log = log
@@ -160,15 +166,29 @@ def job_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")[:_MAX_NAME] or "replay"
 
 
-def _anchors(log: EventLog, end_wall_ns: int) -> dict[int, tuple[int, int]]:
-    """Return per rank one instant on both clocks; ranks of one clock get the same."""
+def _anchors(log: EventLog, end_wall_ns: int | None) -> dict[int, tuple[int, int]]:
+    """Return per rank one instant on both clocks, by which its times are shown.
+
+    Ranks stay to each other as the log says; those of one clock get the same instant.
+    """
+    told = {rank: log.anchors[rank] for rank in log.extents if rank in log.anchors}
+    if end_wall_ns is None:
+        if len(told) < len(log.extents):
+            raise InputError(
+                "the files do not tell when the job ran by the wall clock; leave --at original out"
+            )
+        return told
+    if len(told) == len(log.extents):
+        ends = {rank: wall - mono + log.extents[rank][1] for rank, (mono, wall) in told.items()}
+        if max(ends.values()) - min(ends.values()) <= MAX_APART_NS:
+            shift_ns = end_wall_ns - max(ends.values())
+            return {rank: (mono, wall + shift_ns) for rank, (mono, wall) in told.items()}
     latest: dict[str, int] = {}
     for rank, (_, last_ns) in log.extents.items():
         domain = log.clock_domains.get(rank, "")
         if domain:
             latest[domain] = max(latest.get(domain, 0), last_ns)
-    anchors = {}
-    for rank, (_, last_ns) in log.extents.items():
-        mono_ns = latest.get(log.clock_domains.get(rank, ""), last_ns)
-        anchors[rank] = log.anchors.get(rank) or (mono_ns, end_wall_ns)
-    return anchors
+    return {
+        rank: (latest.get(log.clock_domains.get(rank, ""), last_ns), end_wall_ns)
+        for rank, (_, last_ns) in log.extents.items()
+    }

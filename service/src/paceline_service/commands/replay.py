@@ -1,9 +1,15 @@
-"""``paceline replay FILE... --url URL``: an event log through the real wire, as a new attempt."""
+"""``paceline replay PATH... --url URL``: files of a job through the real wire, as a new attempt.
+
+Whatever has timed records can be sent (docs/replay.md): it is read, told and analysed as
+``paceline analyze`` does it, and then goes to a collector as if its ranks ran now.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -14,11 +20,12 @@ from paceline.clock import mono_ns, wall_ns
 from paceline.errors import InputError, TransportError
 from paceline_service.analysis.records import Records
 from paceline_service.client import Client, ProblemError
+from paceline_service.commands.analyzed import analyzed
 from paceline_service.commands.frames import ReplayFrames, job_name
 from paceline_service.commands.remote import DEFAULT_URL, UrlOption
 from paceline_service.commands.run import run_command, warn
-from paceline_service.export.text import headline
-from paceline_service.importers.events import read_event_log
+from paceline_service.export.words import headline
+from paceline_service.importers.answer import Answer
 from paceline_service.importers.log import EventLog
 
 MAX_BODY_BYTES = 1 << 20
@@ -35,15 +42,29 @@ def main(argv: Sequence[str]) -> int:
     return run_command(_replay, "replay", argv)
 
 
+class At(str, Enum):
+    """When the job is to have run, for whoever looks at the collector."""
+
+    NOW = "now"
+    ORIGINAL = "original"
+
+
 def _replay(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", help="Event logs (.gz too), or directories of them."),
+        typer.Argument(metavar="PATH", help="Event logs, profiler traces, or directories of them."),
     ],
     url: UrlOption = DEFAULT_URL,
     job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its name there; else the log's or file's.")
+        str | None,
+        typer.Option(metavar="NAME", help="Its name there; else the log's, or the folder's."),
     ] = None,
+    at: Annotated[
+        At,
+        typer.Option(
+            "--at", help="Whether it ends now, or keeps the wall-clock times of the files."
+        ),
+    ] = At.NOW,
     speed: Annotated[
         float | None,
         typer.Option(metavar="X", help="X times as fast as it happened; else as fast as it goes."),
@@ -51,8 +72,11 @@ def _replay(
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="S", help="Seconds to wait for the analysis.")
     ] = 60.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse input of which anything is unusable.")
+    ] = False,
 ) -> int:
-    """Send an event log to a collector as if the job ran now.
+    """Send files of a job to a collector: event logs, profiler traces, all with timed records.
 
     Exit status: 0 when all was accepted and analysed, 2 when not; the verdict does not count.
     """
@@ -60,17 +84,38 @@ def _replay(
         raise InputError(f"--speed {speed} is not above 0; leave it out to send at once")
     if job is not None and job_name(job) != job:
         raise InputError(f"--job {job!r} is no name; use up to 128 of A-Z a-z 0-9 . _ -")
-    with Client(url) as client, read_event_log(paths) as log:
-        for note in log.faults.notes():
-            warn(f"paceline replay: {note}")
-        if not log.ranks:
-            raise InputError("the log holds no records, so there is nothing to replay")
-        name = job or log.job or job_name(_stem(paths[0]))
+    with Client(url) as client, analyzed(paths, verb="replay", strict=strict) as answer:
+        log = _timed(answer)
+        name = job or log.job or job_name(_stem(paths))
         took_ns = _duration_ns(log) / speed if speed else 0
-        frames = ReplayFrames(log, job=name, end_wall_ns=wall_ns() + int(took_ns))
+        frames = ReplayFrames(
+            log, job=name, end_wall_ns=None if at is At.ORIGINAL else wall_ns() + int(took_ns)
+        )
         for body in _bodies(log, frames, speed):
             _post(client, body, timeout_s)
         return _tell(client, frames, timeout_s)
+
+
+def _timed(answer: Answer) -> EventLog:
+    """Return the timed records of files.
+
+    Raises:
+        InputError: they have none.
+    """
+    if answer.log is None:
+        raise InputError(
+            "Flight Recorder dumps hold a list of calls and no timeline, so there is nothing to "
+            "replay: `paceline analyze` says what they tell. Beside traces of the same job they "
+            "may lie; those are replayed"
+        )
+    if not answer.log.ranks:
+        raise InputError("the log holds no records, so there is nothing to replay")
+    for told in answer.report["data"]["sources"]:
+        if told["format"] != answer.log.format:
+            warn(
+                f"paceline replay: what {told['format']} files tell is not sent, only the timeline"
+            )
+    return answer.log
 
 
 def _bodies(log: EventLog, frames: ReplayFrames, speed: float | None) -> Iterator[bytes]:
@@ -151,9 +196,15 @@ def _tell(client: Client, frames: ReplayFrames, timeout_s: float) -> int:
     return 0
 
 
-def _stem(path: Path) -> str:
-    """Return a path's name without what says only that it is a log."""
-    name = path.resolve().name
-    for suffix in (".gz", ".ndjson", ".jsonl", ".json"):
+def _stem(paths: Sequence[Path]) -> str:
+    """Return what files are called together: of several the folder that they are in.
+
+    What says only that one is a log is left out of its name.
+    """
+    places = [path.resolve() for path in paths]
+    if len(places) > 1:
+        return Path(os.path.commonpath([place.parent for place in places])).name
+    name = places[0].name
+    for suffix in (".gz", ".ndjson", ".jsonl", ".json", ".parquet", ".sqlite", ".trace", ".pt"):
         name = name.removesuffix(suffix)
     return name

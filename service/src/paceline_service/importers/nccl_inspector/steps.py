@@ -7,6 +7,7 @@ do not differ, or do not repeat, windows of equally many collectives stand for s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,11 @@ from paceline_service.importers.nccl_inspector.instances import Instances
 from paceline_service.importers.nccl_inspector.records import Recorded
 
 WINDOWS = 160
-"""So many windows at most: enough for the evidence, and each long enough to hold a step."""
+"""So many windows at most: enough for the evidence, and each as long as it can be."""
+LEAST_TURNS, ENOUGH_TURNS = 20, 60
+"""What comes round so often can be a step; where it does it so often, steps need not be finer."""
+OCCASIONAL = 8
+"""What comes round so much less often than something else is no step but an occasion."""
 LEAST_REPEATS = 3
 LONGEST_PERIOD = 1 << 14
 WARM_UP_SHARE = 0.2
@@ -52,10 +57,9 @@ def assign_steps(recorded: Recorded, instances: Instances, end_ns: Int64Array) -
         instances: at least one, of which one is comparable.
         end_ns: (N,) when each record ended.
     """
-    pacing = _pacing(recorded, instances)
-    sn, size = instances.sn[pacing], instances.payload_bytes[pacing]
-    numbers, where = np.unique(sn, return_index=True)
-    period = find_period(numbers, size[where])
+    pace = _pacing(recorded, instances)
+    pacing, numbers, period = pace.chosen, pace.numbers, pace.period
+    sn = instances.sn[pacing]
     proved = period > 1
     if not proved:
         period = max(1, len(numbers) // WINDOWS)
@@ -140,11 +144,56 @@ def _period(dense: Int64Array, known: BoolArray) -> int:
     return 0
 
 
-def _pacing(recorded: Recorded, instances: Instances) -> Int64Array:
-    """Return the instances that set the pace: of one function in one kind of communicator.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pace:
+    """One function in one kind of communicator.
 
-    Communicators are of one kind when they have one size, tell of the same payloads and share no
-    process. Those are chosen that reach the most ranks; of these, the most bytes.
+    Attributes:
+        chosen: its instances.
+        numbers: (n,) their numbers, ascending.
+        period: of the sizes over the numbers, 1 for none.
+        reached: how many ranks are in it.
+    """
+
+    chosen: Int64Array
+    numbers: Int64Array
+    period: int
+    reached: int
+
+    @property
+    def turns(self) -> int:
+        """How often it came round."""
+        return len(self.numbers) // self.period
+
+
+def _pacing(recorded: Recorded, instances: Instances) -> _Pace:
+    """Return what sets the pace: of those that reach the most ranks what comes round least often.
+
+    Within a step much repeats, layer by layer; the step is what repeats most slowly. What happens
+    too seldom for a judgement, such as a check every hundred steps, is passed over.
+    """
+    paces = [_pace_of(instances, mine, reached) for mine, reached in _kinds_of(recorded, instances)]
+    most = max(pace.reached for pace in paces)
+    paces = sorted((p for p in paces if p.reached == most), key=lambda pace: pace.turns)
+    often = [pace for pace in paces if pace.turns >= LEAST_TURNS] or paces[-1:]
+    best = often[0]
+    for pace in often[1:]:
+        if best.turns < ENOUGH_TURNS and pace.turns >= OCCASIONAL * best.turns:
+            best = pace
+    return best
+
+
+def _pace_of(instances: Instances, chosen: Int64Array, reached: int) -> _Pace:
+    numbers, where = np.unique(instances.sn[chosen], return_index=True)
+    period = find_period(numbers, instances.payload_bytes[chosen][where])
+    return _Pace(chosen=chosen, numbers=numbers, period=period, reached=reached)
+
+
+def _kinds_of(recorded: Recorded, instances: Instances) -> Iterator[tuple[Int64Array, int]]:
+    """Yield the instances of one function in one kind of communicator, and the ranks it reaches.
+
+    Communicators are of one kind when they have one size and tell of the same payloads, and share
+    no process.
     """
     chosen = np.flatnonzero(np.isin(instances.op, _BARRIER_LIKE))
     kinds: dict[tuple[int, int, frozenset[int]], list[int]] = {}
@@ -155,24 +204,15 @@ def _pacing(recorded: Recorded, instances: Instances) -> Int64Array:
             payloads = frozenset(np.unique(instances.payload_bytes[mine]).tolist())
             key = (recorded.communicators[comm].size, func, payloads)
             kinds.setdefault(key, []).append(comm)
-    best: tuple[tuple[int, ...], Int64Array] | None = None
+    comm_of_row = instances.comm[instances.instance]
     for (size, func, _), comms in kinds.items():
-        mine = chosen[np.isin(instances.comm[chosen], comms) & (instances.func[chosen] == func)]
-        rows = np.isin(instances.instance, mine)
-        pairs = np.unique(
-            np.stack([instances.rank[rows], instances.comm[instances.instance[rows]]], axis=1),
-            axis=0,
-        )
+        rows = np.isin(comm_of_row, comms)
+        pairs = np.unique(np.stack([instances.rank[rows], comm_of_row[rows]], axis=1), axis=0)
         reached = len(np.unique(pairs[:, 0]))
         if reached < len(pairs):  # two of them on one process: what they count is not one thing
-            mine = mine[instances.comm[mine] == comms[0]]
-            reached = size
-        count = len(np.unique(instances.sn[mine]))
-        score = (reached, int(count >= 8), int(instances.payload_bytes[mine].sum()), size)
-        if best is None or score > best[0]:
-            best = (score, mine)
-    assert best is not None, "there is a barrier-like instance"
-    return best[1]
+            comms, reached = comms[:1], size
+        mine = chosen[np.isin(instances.comm[chosen], comms) & (instances.func[chosen] == func)]
+        yield mine, reached
 
 
 def _ends(
