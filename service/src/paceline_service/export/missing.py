@@ -26,6 +26,9 @@ def what_to_do(report: Json) -> list[str]:
     steps, collectives = job.get("steps") or 0, job.get("collectives") or 0
     if world_size == 1:
         return ["A job of one rank has nobody to wait for; profile it instead."]
+    timings: Json = (report.get("data") or {}).get("timings") or {}
+    if timings.get("times_of_each_rank") is False:
+        return [clean(timings.get("remedy"))]
     todo = []
     if observed < world_size:
         todo.append(

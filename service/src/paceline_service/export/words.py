@@ -234,5 +234,8 @@ def _without_finding(report: Json) -> str:
         waits = f"; they wait {format_ratio(idle)} of the time" if idle is not None else ""
         return f"Healthy: in {in_steps} none of {of_ranks} held the others back{waits}"
     if report.get("verdict") == "insufficient_evidence":
+        timings: Json = (report.get("data") or {}).get("timings") or {}
+        if timings.get("times_of_each_rank") is False:
+            return "Not enough evidence for an answer: the log has no times of each rank"
         return f"Not enough evidence for an answer: {in_steps} of {of_ranks} seen"
     return f"{clean(report.get('verdict'))}: {in_steps} of {of_ranks} seen"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.heads import Head, read_head
+from paceline_service.importers.heads import HEAD_BYTES, Head, read_head
 from paceline_service.importers.source import Source
 from paceline_service.importers.walk import Found
 
@@ -61,6 +61,8 @@ def sorted_by_format(
     for file in files:
         head = read_head(file.path)
         source = next((s for s in sources if head.data and s.begins(head.data)), None)
+        if source is None and len(head.data) == HEAD_BYTES and not head.problem:
+            source = next((s for s in sources if s.holds and s.holds(file.path)), None)
         if source is None or head.problem:
             others.append(_Other(file=file, head=head, known=source is not None))
         else:

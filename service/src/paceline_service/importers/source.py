@@ -19,12 +19,14 @@ class Source:
     Attributes:
         name: as a reader knows it, for messages.
         begins: whether a file with these first bytes (unpacked, ``HEAD_BYTES``) is one.
+        holds: whether one that begins like no format is; for logs whose first pages tell nothing.
         read: the timed records of files of it; ``faults`` holds what is known of them already.
         judge: the report on files of a format whose records have no times.
     """
 
     name: str
     begins: Callable[[bytes], bool]
+    holds: Callable[[Path], bool] | None = None
     read: Callable[[Sequence[Path], Faults], EventLog] | None = None
     judge: Callable[[Sequence[Path], Faults], Answer] | None = None
 

@@ -25,6 +25,11 @@ from paceline_service.importers.offline import See, analyze_log
 from paceline_service.importers.progress import Progress
 from paceline_service.importers.sorting import Sorted, sorted_by_format
 from paceline_service.importers.source import Source
+from paceline_service.importers.timing_logs.recognize import (
+    begins_primus,
+    begins_timing_log,
+    holds_timing_log,
+)
 from paceline_service.importers.walk import find_files
 from paceline_service.importers.whatif_parquet import begins_what_if, read_what_if
 
@@ -43,6 +48,18 @@ def _read_inspector(paths: Sequence[Path], faults: Faults) -> EventLog:
     return read_inspector(paths, faults)
 
 
+def _read_primus(paths: Sequence[Path], faults: Faults) -> EventLog:
+    from paceline_service.importers.timing_logs.primus import read_primus
+
+    return read_primus(paths, faults)
+
+
+def _read_timing_logs(paths: Sequence[Path], faults: Faults) -> EventLog:
+    from paceline_service.importers.timing_logs.read import read_timing_logs
+
+    return read_timing_logs(paths, faults)
+
+
 def _judge_dumps(paths: Sequence[Path], faults: Faults) -> Answer:
     report = read_dumps(paths, faults).to_dict()
     return Answer(report=report, faults=faults, world_size_told=False)
@@ -53,8 +70,13 @@ KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, read=read_tr
 WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, read=read_what_if)
 INSPECTOR = Source(name="NCCL Inspector", begins=begins_inspector, read=_read_inspector)
 NSYS = Source(name="Nsight Systems export (SQLite)", begins=begins_nsys, read=_read_nsys)
+PRIMUS = Source(name="Primus pipeline times", begins=begins_primus, read=_read_primus)
+TIMINGS = Source(
+    name="training log with timings", begins=begins_timing_log, holds=holds_timing_log,
+    read=_read_timing_logs,
+)  # fmt: skip
 DUMPS = Source(name="Flight Recorder dump", begins=begins_dump, judge=_judge_dumps)
-SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF, NSYS, INSPECTOR, DUMPS]
+SOURCES: list[Source] = [EVENTS, KINETO, WHAT_IF, NSYS, PRIMUS, INSPECTOR, TIMINGS, DUMPS]
 """In the order in which they can tell most: of several formats of one job the first leads."""
 
 

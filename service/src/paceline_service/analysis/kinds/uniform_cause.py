@@ -17,7 +17,7 @@ PHASE_SHARE = 0.4
 _CAUSES = {
     Phase.HOST: "host", Phase.INPUT: "input", Phase.COPY: "input", Phase.CHECKPOINT: "host",
 }  # fmt: skip
-_ACTIONS = {
+ACTIONS = {
     "gpu_throttle": "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE  # on some nodes: cooling and "
     "power of the room, a power limit that was set",
     "input": "iostat -x 1 3  # and the load of the shared file system that all ranks read",
@@ -66,12 +66,12 @@ def cause_of(
         if held and phase not in ("input", "host"):
             return UniformCause(
                 cause="gpu_throttle", phase=phase, sentences=sentences + held,
-                action=_ACTIONS["gpu_throttle"],
+                action=ACTIONS["gpu_throttle"],
             )  # fmt: skip
         if without_cpu := _without_cpu(was, since):
             sentences += without_cpu
             cause = "host"
-    return UniformCause(cause=cause, phase=phase, sentences=sentences, action=_ACTIONS[cause])
+    return UniformCause(cause=cause, phase=phase, sentences=sentences, action=ACTIONS[cause])
 
 
 def _without_cpu(was: FloatArray, since: FloatArray) -> list[str]:

@@ -1,0 +1,61 @@
+"""Whether a file is a log of text with times of training steps, or a dump of pipeline times."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from pathlib import Path
+
+from paceline.errors import InputError
+from paceline_service.importers.lines import open_binary
+
+_STATEMENTS = re.compile(
+    rb"elapsed time per iteration \((?:ms|s)\):|time across ranks \(ms\):|"
+    rb"times across ranks \(ms\):|time \(ms\) \| |train_step_timing in s[:=]|M[nx]Rtt/Rnk: |"
+    rb"Step Time : [0-9.]+s GPU utilization|iter time \(s\): [0-9.]+|CurrSamplesPerSec=|"
+    rb"Comm\. Op +Message Size +Count +Total"
+)
+MAX_BYTES = 1 << 30
+"""Unpacked, of a file in which they are looked for."""
+_CHUNK_BYTES = 1 << 20
+_OVERLAP_BYTES = 128
+_NOT_TEXT = re.compile(rb"\0")
+_STRUCTURED = (b"{", b"[")
+
+
+def begins_timing_log(head: bytes) -> bool:
+    """Return whether a file that begins with ``head`` is such a log, as far as that tells."""
+    if _NOT_TEXT.search(head) or _is_structured(head):
+        return False
+    return _STATEMENTS.search(head) is not None
+
+
+def holds_timing_log(path: Path) -> bool:
+    """Return whether the statements come later: a log begins with pages of other output."""
+    before, read = b"", 0
+    try:
+        with open_binary(path) as file:
+            while read < MAX_BYTES and (chunk := file.read(_CHUNK_BYTES)):
+                if not read and (_NOT_TEXT.search(chunk) or _is_structured(chunk)):
+                    return False
+                if _STATEMENTS.search(before + chunk):
+                    return True
+                before, read = chunk[-_OVERLAP_BYTES:], read + len(chunk)
+    except (EOFError, OSError, zlib.error, InputError):
+        return False
+    return False
+
+
+def _is_structured(head: bytes) -> bool:
+    """Whether it is JSON: of that a log that merely quotes such a line may be part."""
+    begin = head.lstrip()[:2]
+    return begin[:1] == b"{" or begin in (b"[{", b"[\n", b"[]")
+
+
+def begins_primus(head: bytes) -> bool:
+    """Return whether a file that begins with ``head`` is of such a dump."""
+    if head.lstrip()[:1] != b"{":
+        return False
+    if b'"fwd_start"' in head and b'"fwd_end"' in head and b'"total"' in head:
+        return True
+    return b'"pp_size"' in head and (b'"num_mbs"' in head or b'"micro_batches"' in head)
