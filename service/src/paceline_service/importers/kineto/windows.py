@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.kineto.assemble import read_trace
+from paceline_service.importers.kineto.assemble import Assembly
 from paceline_service.importers.kineto.rank import RankTimeline, timeline_of
+from paceline_service.importers.kineto.reading import Arrival, reading
 
 MAX_APART_NS = 60_000_000_000
 """Profilers of one job start within a step of each other, and clocks of a cluster are set to far
@@ -19,15 +20,26 @@ MAX_RANKS = 1_000_000
 Window = dict[int, RankTimeline]
 
 
-def read_windows(paths: Sequence[Path], faults: Faults) -> tuple[list[Window], int]:
+def read_windows(
+    paths: Sequence[Path], faults: Faults, arrivals: Iterator[Arrival] | None = None
+) -> tuple[list[Window], int]:
     """Return the windows of profiling, in order, each by rank; and the world size.
 
     What does not fit with the others is left out and told.
 
+    Args:
+        paths: of traces.
+        faults: what is wrong with them.
+        arrivals: the pieces of the files, where they are being read already.
+
     Raises:
         InputError: nothing is left, or nobody can say what belongs together.
     """
-    timelines = list(_read(paths, faults))
+    if arrivals is None:
+        with reading(paths, faults) as arrivals:
+            timelines = list(_usable(_assembled(paths, arrivals), faults))
+    else:
+        timelines = list(_usable(_assembled(paths, arrivals), faults))
     if not timelines:
         told = faults.notes()
         raise InputError(
@@ -54,11 +66,30 @@ def windows_of(timelines: list[RankTimeline], faults: Faults) -> tuple[list[Wind
     return [_together(window, faults) for window in _windows(by_rank)], world_size
 
 
-def _read(paths: Sequence[Path], faults: Faults) -> Iterable[RankTimeline]:
+def _assembled(
+    paths: Sequence[Path], arrivals: Iterator[Arrival]
+) -> list[tuple[Assembly, RankTimeline]]:
+    """Return each file as it was read; a trace shrinks to its timeline as soon as it is whole."""
+    assemblies: dict[int, Assembly] = {}
+    found: dict[int, tuple[Assembly, RankTimeline]] = {}
+    for index, piece in arrivals:
+        assembly = assemblies.get(index)
+        if assembly is None:
+            assembly = assemblies[index] = Assembly(paths[index])
+        assembly.add(piece)
+        if piece.metadata is not None:
+            found[index] = assembly, timeline_of(assembly.trace)
+            assemblies.pop(index).trace.forget()
+    return [found[index] for index in sorted(found)]
+
+
+def _usable(
+    found: Sequence[tuple[Assembly, RankTimeline]], faults: Faults
+) -> Iterator[RankTimeline]:
     seen: dict[str, Path] = {}
-    for path in paths:
-        faults.reading(path)
-        trace = read_trace(path, faults)
+    for assembly, timeline in found:
+        assembly.tell(faults)
+        trace, path = timeline.trace, timeline.trace.path
         if not trace.events:
             faults.add("unusable_file", path, None, "a trace without usable events; left out")
             continue
@@ -68,7 +99,7 @@ def _read(paths: Sequence[Path], faults: Faults) -> Iterable[RankTimeline]:
             faults.add("skipped_file", path, None, f"left out: the same trace as {same.name}")
             continue
         if trace.rank < 0:
-            if len(paths) > 1:
+            if len(found) > 1:
                 message = (
                     "left out: neither its distributedInfo nor its name tells the rank; name it "
                     "like rank0.json"
@@ -79,8 +110,6 @@ def _read(paths: Sequence[Path], faults: Faults) -> Iterable[RankTimeline]:
         if max(trace.rank + 1, trace.world_size) > MAX_RANKS:
             faults.add("unusable_file", path, None, f"left out: rank {trace.rank} is no rank")
             continue
-        timeline = timeline_of(trace)
-        trace.forget()
         yield timeline
 
 
