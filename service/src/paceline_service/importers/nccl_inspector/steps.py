@@ -7,7 +7,7 @@ do not differ, or do not repeat, windows of equally many collectives stand for s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,8 @@ LEAST_REPEATS = 3
 LONGEST_PERIOD = 1 << 14
 WARM_UP_SHARE = 0.2
 """Of the numbers at the beginning that need not fit the period: set-up and first steps differ."""
+REGULAR_SHARE = 0.95
+"""Of the collectives of a kind that lie within a step of where counting puts them."""
 _BARRIER_LIKE = np.array(sorted(int(op) for op in BARRIER_LIKE_OPS))
 
 
@@ -57,7 +59,8 @@ def assign_steps(recorded: Recorded, instances: Instances, end_ns: Int64Array) -
         instances: at least one, of which one is comparable.
         end_ns: (N,) when each record ended.
     """
-    pace = _pacing(recorded, instances)
+    paces = [_pace_of(instances, mine, reached) for mine, reached in _kinds_of(recorded, instances)]
+    pace = _pacing(paces)
     pacing, numbers, period = pace.chosen, pace.numbers, pace.period
     sn = instances.sn[pacing]
     proved = period > 1
@@ -88,11 +91,14 @@ def assign_steps(recorded: Recorded, instances: Instances, end_ns: Int64Array) -
             voted[mine] = np.searchsorted(ends, row_end[loose][mine], side="left")
         vote = np.zeros(len(instances.row), dtype=np.int64)
         vote[loose] = np.minimum(voted, steps - 1)
-        for index in unknown.tolist():
-            begin = int(instances.first[index])
-            end = int(instances.first[index + 1]) if index + 1 < len(instances) else len(vote)
-            of_row[index] = int(np.median(vote[begin:end]))
+        count = np.diff(np.append(instances.first, len(vote)))
+        mean = np.add.reduceat(vote, instances.first) / count
+        of_row[unknown] = np.rint(mean[unknown])
+        for others in paces:
+            if others is not pace:
+                of_row[others.chosen] = _regular(instances.sn[others.chosen], of_row[others.chosen])
         _ascend(instances, of_row, unknown)
+        of_row = np.clip(of_row, 0, steps - 1)
     func = recorded.functions[int(instances.func[pacing[0]])]
     members = recorded.communicators[int(instances.comm[pacing[0]])].size
     return Steps(
@@ -166,13 +172,12 @@ class _Pace:
         return len(self.numbers) // self.period
 
 
-def _pacing(recorded: Recorded, instances: Instances) -> _Pace:
+def _pacing(paces: Sequence[_Pace]) -> _Pace:
     """Return what sets the pace: of those that reach the most ranks what comes round least often.
 
     Within a step much repeats, layer by layer; the step is what repeats most slowly. What happens
     too seldom for a judgement, such as a check every hundred steps, is passed over.
     """
-    paces = [_pace_of(instances, mine, reached) for mine, reached in _kinds_of(recorded, instances)]
     most = max(pace.reached for pace in paces)
     paces = sorted((p for p in paces if p.reached == most), key=lambda pace: pace.turns)
     often = [pace for pace in paces if pace.turns >= LEAST_TURNS] or paces[-1:]
@@ -181,6 +186,25 @@ def _pacing(recorded: Recorded, instances: Instances) -> _Pace:
         if best.turns < ENOUGH_TURNS and pace.turns >= OCCASIONAL * best.turns:
             best = pace
     return best
+
+
+def _regular(sn: Int64Array, step: Int64Array) -> Int64Array:
+    """Return the steps of what happens equally often in each, told by the numbers.
+
+    When a collective was over is known only about as exactly as its dump. Where the numbers of
+    these communicators go on by one amount a step, they tell the steps exactly.
+    """
+    span = int(step.max() - step.min())
+    if span < LEAST_REPEATS:
+        return step
+    slope = np.polyfit(step, sn, 1)[0]
+    each = round(float(slope))
+    if each < 1 or abs(slope - each) * span > each:
+        return step
+    # In the middle of its step a number is each / 2 beyond the step's first.
+    first = round(float(np.median(sn - each * step) - (each - 1) / 2))
+    told = (sn - first) // each
+    return told if (np.abs(told - step) <= 1).mean() >= REGULAR_SHARE else step
 
 
 def _pace_of(instances: Instances, chosen: Int64Array, reached: int) -> _Pace:
