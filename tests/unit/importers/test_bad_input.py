@@ -234,6 +234,17 @@ def test_a_gzip_bomb_of_blank_lines_is_stopped(
     assert faults_of(path)[0] == {"line_too_long": 1}
 
 
+def test_a_gzip_bomb_of_lines_that_are_sound_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines_module, "_ALWAYS_UNPACKED_BYTES", 1000)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(text(GOOD) + b'{"of":"a later version"}\n' * 200_000))
+    counts, notes = faults_of(path)
+    assert counts["too_long"] == 1
+    assert "more than 200 times its size" in " ".join(notes)
+
+
 def test_deeply_nested_json_is_no_crash(tmp_path: Path) -> None:
     path = tmp_path / "deep.ndjson"
     path.write_bytes(text(GOOD) + b"[" * 100_000 + b"\n")

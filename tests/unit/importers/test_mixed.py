@@ -162,3 +162,18 @@ def test_one_format_has_its_entry_in_sources_too(slow_traces: Path) -> None:
     (source,) = analyze_paths([slow_traces]).report["data"]["sources"]
     assert source["format"] == "PyTorch profiler trace"
     assert [Path(path).name for path in source["files"]] == [f"rank{r}.json.gz" for r in range(4)]
+
+
+def test_traces_that_do_not_tell_how_many_ranks_there_are_may_be_some_of_them(
+    tmp_path: Path,
+) -> None:
+    mine, other = folder(tmp_path, "traces", "log")
+    documents = traces(TraceJob(slow=2))
+    for rank, document in enumerate(documents):
+        del document["distributedInfo"]
+        (mine / f"rank{rank}.json").write_text(json.dumps(document))
+    write_simulated(other, simulate(Scenario(steps=3, data_parallel=8)))
+    report = analyze_paths([tmp_path]).report
+    assert report["findings"][0]["ranks"] == [2]
+    assert (report["job"]["ranks_observed"], report["job"]["world_size"]) == (4, 8)
+    assert not report["data"]["complete"]

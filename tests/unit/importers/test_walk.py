@@ -7,7 +7,7 @@ import io
 import os
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +16,7 @@ import pytest
 from paceline.errors import InputError
 from paceline_service.importers import walk
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.progress import Progress
 from paceline_service.importers.sources import analyze_paths
 from paceline_service.importers.walk import find_files
 from tests.unit.importers.logs import small_job, text, write
@@ -185,3 +186,32 @@ def test_a_file_that_must_not_be_read_is_told_by_name(as_a_user: Path) -> None:
     assert answer.report["data"]["dropped"] == {"unusable_file": 1}
     with pytest.raises(InputError, match=r"rank4\.json cannot be read: Permission denied"):
         analyze_paths([path])
+
+
+class Removing(Progress):
+    """Takes a file away once all are recognised, before they are read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def expects(self, paths: Sequence[Path], packed_bytes: int) -> None:
+        assert self._path in paths
+        self._path.unlink()
+
+
+def test_a_file_that_goes_before_it_is_read_is_told_and_the_others_are_read(
+    tmp_path: Path,
+) -> None:
+    paths = write_traces(tmp_path, traces(TraceJob(slow=1)))
+    answer = analyze_paths([tmp_path], Removing(paths[3]))
+    assert answer.report["job"]["ranks_observed"] == 3
+    assert not answer.report["data"]["complete"]
+    assert any("rank3.json" in note for note in answer.faults.notes())
+    with pytest.raises(InputError, match=r"rank0\.json does not exist"):
+        analyze_paths([paths[0]], Removing(paths[0]))
+    (tmp_path / "logs").mkdir()
+    write(tmp_path / "logs" / "0.ndjson", small_job(2, steps=3))
+    write(tmp_path / "logs" / "1.ndjson", small_job(2, steps=3))
+    answer = analyze_paths([tmp_path / "logs"], Removing(tmp_path / "logs" / "1.ndjson"))
+    assert answer.report["job"]["ranks_observed"] == 2
+    assert any("1.ndjson" in note for note in answer.faults.notes())

@@ -22,6 +22,9 @@ MAX_LINE_BYTES = 8 << 20
 """The header of 100,000 ranks in five dimensions takes 4 MB; more is no event log."""
 MAX_BLANK_BYTES = 64 << 20
 """Blank lines of one file, unpacked; a small gzip file can hold gigabytes of them."""
+MAX_UNPACKED_RATIO = 200
+"""An event log is 5 to 20 times as long as its gzip file; gigabytes of one line are 1,000 times."""
+_ALWAYS_UNPACKED_BYTES = 64 << 20
 _COUNTED_BYTES = 1 << 17
 """Of one read that is told; a call for each 8 KiB would cost more than it shows."""
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -43,8 +46,8 @@ def open_binary(path: Path, advanced: Callable[[int], None] | None = None) -> It
     """
     if not path.is_file():
         # A pipe or a device could block for ever, or never end.
-        remedy = "is no regular file" if path.exists() else "does not exist"
-        raise InputError(f"{path} {remedy}; give an event log or a directory of them")
+        problem = "is no regular file" if path.exists() else "does not exist"
+        raise InputError(f"{path} {problem}")
     try:
         with _opened(path, advanced) as raw:
             packed = raw.peek(2)[:2] == _GZIP_MAGIC
@@ -85,8 +88,9 @@ def read_objects(path: Path, faults: Faults) -> Iterator[tuple[int, object]]:
     Raises:
         InputError: the file cannot be opened.
     """
-    number, blank_bytes = 0, 0
+    number, blank_bytes, unpacked_bytes = 0, 0, 0
     with open_binary(path, faults.advanced) as file:
+        most_bytes = max(_ALWAYS_UNPACKED_BYTES, MAX_UNPACKED_RATIO * path.stat().st_size)
         while True:
             number += 1
             try:
@@ -104,6 +108,14 @@ def read_objects(path: Path, faults: Faults) -> Iterator[tuple[int, object]]:
             if len(text) > MAX_LINE_BYTES:
                 message = f"longer than {MAX_LINE_BYTES} bytes, so it and the rest are left out"
                 faults.add("line_too_long", path, number, message)
+                return
+            unpacked_bytes += len(text)
+            if unpacked_bytes > most_bytes:
+                message = (
+                    f"it unpacks to more than {MAX_UNPACKED_RATIO} times its size, which no event "
+                    "log does; what is before is used"
+                )
+                faults.add("too_long", path, number, message)
                 return
             if text.isspace():
                 blank_bytes += len(text)

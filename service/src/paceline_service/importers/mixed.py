@@ -41,6 +41,11 @@ class Part:
         """The report on these files alone."""
         return self.answer.report
 
+    def close(self) -> None:
+        """Let go of the timed records."""
+        if self.answer.log is not None:
+            self.answer.log.close()
+
 
 def answer_of(parts: Sequence[Part], faults: Faults) -> Answer:
     """Return the answer that formats give together.
@@ -117,6 +122,9 @@ def blend(parts: Sequence[Part]) -> Json:
         for key in ("ranks", "what_if"):
             report[key] = report.get(key) or part.report.get(key)
         report["job"] = {**part.report["job"], **report["job"]}
+        if part.answer.world_size_told and not lead.answer.world_size_told:
+            report["job"]["world_size"] = part.report["job"]["world_size"]
+            data["complete"] = False
     data["notes"][:0] = notes
     report["findings"].sort(key=lambda one: -(one["wasted_gpu_s"] or 0.0))
     report["verdict"] = _verdict(report["findings"], lead.report["verdict"])

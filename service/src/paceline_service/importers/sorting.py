@@ -104,6 +104,8 @@ def _nothing(
     where = ", ".join(str(path) for path in paths[:4]) + (", ..." if len(paths) > 4 else "")
     first = next((other for other in others if other.head.problem), None)
     why = f" ({first.file.path}: {first.head.problem})" if first is not None else ""
+    if others and not why:
+        why = f" ({', '.join(other.file.path.name for other in others[:_NAMED_FILES])})"
     return (
         f"{where} holds no file of a known format among {len(files)} files{why}; known formats: "
         f"{_names(sources)}"
