@@ -13,7 +13,7 @@ import pytest
 
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.flight_recorder import read_dumps
+from paceline_service.importers.flight_recorder.answer import read_dumps
 from paceline_service.importers.sources import analyze_paths
 from tests.fakes.captures import shared_data
 
@@ -157,6 +157,8 @@ def test_two_dumps_of_one_rank_are_refused_and_both_named(tmp_path: Path) -> Non
     write(tmp_path, dumps_of())
     other = tmp_path / "again_dump_3"
     other.write_bytes((tmp_path / "_dump_3").read_bytes())
+    assert analyze_paths([tmp_path]).report["findings"][0]["ranks"] == [3]  # the same one twice
+    other.write_bytes(pickle.dumps({**dumps_of()[3], "pg_status": {"0": status(6, 6)}}))
     with pytest.raises(InputError, match=r"_dump_3.*_dump_3 are both of rank 3"):
         analyze_paths([tmp_path])
 

@@ -29,6 +29,9 @@ def what_to_do(report: Json) -> list[str]:
     timings: Json = (report.get("data") or {}).get("timings") or {}
     if timings.get("times_of_each_rank") is False:
         return [clean(timings.get("remedy"))]
+    recorder: Json = (report.get("data") or {}).get("flight_recorder") or {}
+    if recorder.get("remedy"):
+        return [clean(recorder["remedy"])]
     todo = []
     if observed < world_size:
         todo.append(

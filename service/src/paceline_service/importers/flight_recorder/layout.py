@@ -72,10 +72,19 @@ def find_layouts(dumps: Sequence[Dump]) -> Layouts:
                 layouts.groups.append(key)
             mine[number] = at
             present[at].add(dump.rank)
+    everyone = tuple(range(1 + max((dump.rank for dump in dumps), default=-1)))
     layouts.members = [
-        key[2] or tuple(sorted(present[at])) for at, key in enumerate(layouts.groups)
+        # Gloo tells no members: of its first group they are all ranks, of others those seen in it.
+        key[2] or (everyone if key[1] == "default_pg" else tuple(sorted(present[at])))
+        for at, key in enumerate(layouts.groups)
     ]
     return layouts
+
+
+def name_of(key: GroupKey) -> str:
+    """Return how a group is called for a reader: torch writes ``undefined`` where nobody said."""
+    name, desc, _ = key
+    return desc if desc and desc != "undefined" else name or "unnamed"
 
 
 def _check_one_job(dumps: Sequence[Dump]) -> None:

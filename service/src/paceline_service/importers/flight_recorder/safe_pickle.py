@@ -30,8 +30,24 @@ _GLOBALS = frozenset({"GLOBAL", "STACK_GLOBAL"})
 """They do nothing but ask ``find_class``, which refuses and says what was asked for."""
 
 
+MAX_OBJECTS = 16_000_000
+"""Lists, mappings and texts that a pickle may make: 20,000 entries with their stacks make under
+two million, and a few bytes of a hostile file are enough for one."""
+_MAKING = frozenset(
+    {
+        "EMPTY_LIST", "LIST", "EMPTY_DICT", "DICT", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
+        "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINSTRING",
+        "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "LONG", "LONG1", "LONG4",
+    }
+)  # fmt: skip
+
+
 class _Refused(Exception):
     """The pickle wants more than plain values."""
+
+
+class _TooMany(Exception):
+    """The pickle makes more than a dump can hold."""
 
 
 def load_plain(data: bytes) -> object:
@@ -42,6 +58,8 @@ def load_plain(data: bytes) -> object:
     """
     try:
         return _Machine(io.BytesIO(data)).load()
+    except _TooMany as error:
+        raise InputError(f"its pickle makes over {MAX_OBJECTS:,} objects; no dump does") from error
     except _Refused as error:
         raise InputError(f"its pickle asks for {error}; only plain values are read") from error
     except EOFError as error:
@@ -54,6 +72,8 @@ def load_plain(data: bytes) -> object:
 
 
 class _Machine(pickle._Unpickler):
+    objects_left = MAX_OBJECTS
+
     def find_class(self, module: str, name: str) -> NoReturn:
         raise _Refused(f"the global {module}.{name}"[:120])
 
@@ -68,6 +88,16 @@ def _refusing(name: str) -> Callable[..., None]:
     return refuse
 
 
+def _counting(load: Callable[..., None]) -> Callable[..., None]:
+    def count(machine: Any) -> None:
+        machine.objects_left -= 1
+        if machine.objects_left < 0:
+            raise _TooMany
+        load(machine)
+
+    return count
+
+
 def _dispatch() -> dict[int, Callable[..., None]]:
     known: dict[int, Callable[..., None]] = pickle._Unpickler.dispatch
     names = {
@@ -75,12 +105,13 @@ def _dispatch() -> dict[int, Callable[..., None]]:
         for name in dir(pickle)
         if name.isupper() and isinstance(getattr(pickle, name), bytes)
     }
-    return {
-        code: load
-        if names.get(code) in _PLAIN | _GLOBALS
-        else _refusing(names.get(code, hex(code)))
-        for code, load in known.items()
-    }
+    table = {}
+    for code, load in known.items():
+        name = names.get(code, hex(code))
+        table[code] = load if name in _PLAIN | _GLOBALS else _refusing(name)
+        if name in _MAKING:
+            table[code] = _counting(load)
+    return table
 
 
 _Machine.dispatch = _dispatch()
