@@ -21,7 +21,7 @@ def demo(argv: Sequence[str]) -> int:
 
 def analyze(argv: Sequence[str]) -> int:
     """Analyse event logs offline."""
-    from paceline_service.commands.analyze import main
+    from paceline_service.commands.analyze_plain import main
 
     return main(argv)
 

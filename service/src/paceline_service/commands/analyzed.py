@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.errors import InputError
 from paceline_service.commands.progress import progress_on_terminal
 from paceline_service.commands.run import warn
 from paceline_service.export.words import headline
 from paceline_service.importers.answer import Answer
-from paceline_service.importers.offline import See
 from paceline_service.importers.sources import answer_paths
+
+if TYPE_CHECKING:
+    from paceline_service.importers.offline import See
 
 
 @contextmanager

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from paceline.errors import InputError
 from paceline_service.analysis.report import KINDS
 from paceline_service.commands.run import EXIT_FINDINGS, EXIT_INSUFFICIENT, EXIT_OK
-from paceline_service.export.html import Story, html_report
 from paceline_service.export.text import print_report, render_text
 from paceline_service.export.words import Json
+
+if TYPE_CHECKING:
+    from paceline_service.export.html import Story
 
 ANY = "any"
 """Beside the kinds of ``--fail-on``: any finding."""
@@ -68,8 +70,12 @@ def write_report(
         return
     if form is ReportFormat.JSON:
         text = json.dumps(report, indent=2) + "\n"
+    elif form is ReportFormat.HTML:
+        from paceline_service.export.html import html_report  # heavy, and for one form only
+
+        text = html_report(report, story)
     else:
-        text = html_report(report, story) if form is ReportFormat.HTML else render_text(report)
+        text = render_text(report)
     if output is None:
         print(text, end="")
         return

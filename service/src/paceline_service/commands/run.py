@@ -7,8 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-import typer
-
 from paceline.errors import PacelineError
 
 EXIT_OK = 0
@@ -24,13 +22,15 @@ def run_command(function: Callable[..., int], verb: str, argv: Sequence[str]) ->
 
     A ``PacelineError`` becomes one line on stderr and its own exit status, wrong usage 2.
     """
+    import typer  # takes as long to import as some answers take
+
     name = f"paceline {verb}"
     status = EXIT_OK
 
     @functools.wraps(function)
     def guarded(*args: object, **options: object) -> None:
         nonlocal status
-        status = _guarded(name, functools.partial(function, *args, **options))
+        status = guarded_call(name, functools.partial(function, *args, **options))
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command()(guarded)
@@ -42,7 +42,8 @@ def run_command(function: Callable[..., int], verb: str, argv: Sequence[str]) ->
     return status
 
 
-def _guarded(name: str, call: Callable[[], int]) -> int:
+def guarded_call(name: str, call: Callable[[], int]) -> int:
+    """Return the exit status of ``call``; what it raises becomes one line on stderr."""
     try:
         status = call()
         sys.stdout.flush()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.log import EventLog
+
+if TYPE_CHECKING:
+    from paceline_service.importers.log import EventLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,11 +41,6 @@ _FLAGS = ROW_FIELDS.index("flags")
 _P2P = frozenset(int(op) for op in P2P_OPS)
 
 
-def begins_event_log(head: bytes) -> bool:
-    """Whether a file with these first bytes is an event log, of whatever version."""
-    return b'"paceline.events/' in head.partition(b"\n")[0]
-
-
 def read_event_log(paths: Sequence[Path], faults: Faults | None = None) -> EventLog:
     """Read event logs of one job attempt.
 

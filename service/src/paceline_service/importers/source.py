@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paceline_service.importers.answer import Answer
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.log import EventLog
-from paceline_service.importers.offline import See, answer_log
+
+if TYPE_CHECKING:
+    from paceline_service.importers.answer import Answer
+    from paceline_service.importers.log import EventLog
+    from paceline_service.importers.offline import See
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,8 @@ class Source:
             return self.judge(paths, faults)
         log = self.read(paths, faults)
         try:
+            from paceline_service.importers.offline import answer_log  # heavy: not before
+
             log.format = self.name
             return answer_log(log, see)
         except BaseException:

@@ -9,21 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paceline.errors import InputError
 from paceline_service.importers.answer import Answer
-from paceline_service.importers.events import begins_event_log, read_event_log
+from paceline_service.importers.begins import begins_event_log, begins_what_if
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.flight_recorder import begins_dump, read_dumps
-from paceline_service.importers.kineto.job import read_traces
+from paceline_service.importers.flight_recorder.recognize import begins_dump
 from paceline_service.importers.kineto.recognize import begins_trace
-from paceline_service.importers.log import EventLog
-from paceline_service.importers.mixed import Part, answer_of, of_one_job
+from paceline_service.importers.mixed import answer_of, of_one_job
 from paceline_service.importers.nccl_inspector.recognize import begins_inspector
 from paceline_service.importers.nsys.recognize import begins_nsys
-from paceline_service.importers.offline import See, analyze_log
+from paceline_service.importers.parts import read_parts
 from paceline_service.importers.progress import Progress
-from paceline_service.importers.sorting import Sorted, sorted_by_format
+from paceline_service.importers.sorting import sorted_by_format
 from paceline_service.importers.source import Source
 from paceline_service.importers.timing_logs.recognize import (
     begins_primus,
@@ -31,13 +29,47 @@ from paceline_service.importers.timing_logs.recognize import (
     holds_timing_log,
 )
 from paceline_service.importers.walk import find_files
-from paceline_service.importers.whatif_parquet import begins_what_if, read_what_if
+
+if TYPE_CHECKING:
+    from paceline_service.importers.log import EventLog
+    from paceline_service.importers.offline import See
 
 __all__ = ["SOURCES", "Source", "analyze_paths", "answer_paths"]
 
 
+# Each importer is imported when there are files for it: starting is most of a small answer.
+
+
+def _read_events(paths: Sequence[Path], faults: Faults) -> EventLog:
+    from paceline_service.importers.events import read_event_log
+
+    return read_event_log(paths, faults)
+
+
+def _read_traces(paths: Sequence[Path], faults: Faults) -> EventLog:
+    from paceline_service.importers.kineto.reading import reading
+
+    with reading(paths, faults) as arrivals:
+        # Others read meanwhile.
+        from paceline_service.importers.kineto.job import read_traces
+
+        return read_traces(paths, faults, arrivals)
+
+
+def _read_what_if(paths: Sequence[Path], faults: Faults) -> EventLog:
+    from paceline_service.importers.whatif_parquet import read_what_if
+
+    return read_what_if(paths, faults)
+
+
+def _judge_dumps(paths: Sequence[Path], faults: Faults) -> Answer:
+    from paceline_service.importers.flight_recorder.answer import judge_dumps
+
+    return judge_dumps(paths, faults)
+
+
 def _read_nsys(paths: Sequence[Path], faults: Faults) -> EventLog:
-    from paceline_service.importers.nsys.job import read_exports  # only where there are such files
+    from paceline_service.importers.nsys.job import read_exports
 
     return read_exports(paths, faults)
 
@@ -60,14 +92,9 @@ def _read_timing_logs(paths: Sequence[Path], faults: Faults) -> EventLog:
     return read_timing_logs(paths, faults)
 
 
-def _judge_dumps(paths: Sequence[Path], faults: Faults) -> Answer:
-    report = read_dumps(paths, faults).to_dict()
-    return Answer(report=report, faults=faults, world_size_told=False)
-
-
-EVENTS = Source(name="event log", begins=begins_event_log, read=read_event_log)
-KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, read=read_traces)
-WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, read=read_what_if)
+EVENTS = Source(name="event log", begins=begins_event_log, read=_read_events)
+KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, read=_read_traces)
+WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, read=_read_what_if)
 INSPECTOR = Source(name="NCCL Inspector", begins=begins_inspector, read=_read_inspector)
 NSYS = Source(name="Nsight Systems export (SQLite)", begins=begins_nsys, read=_read_nsys)
 PRIMUS = Source(name="Primus pipeline times", begins=begins_primus, read=_read_primus)
@@ -109,50 +136,20 @@ def answer_paths(
     found = sorted_by_format(files, paths, SOURCES, EVENTS, faults)
     known = [path for mine in found.of_source.values() for path in mine]
     progress.expects(known, found.packed_bytes)
-    parts = _parts(found, progress, faults, see)
+    alone = len(found.of_source) == 1
+    parts = read_parts(found.of_source, SOURCES, faults, see if alone else None)
     try:
         kept = of_one_job(parts, faults)
         for part in parts:
             if part is not kept[0]:
-                _close(part)
+                part.close()
         lead = kept[0].answer.log
-        if see is not None and len(found.of_source) > 1 and lead is not None:
+        if see is not None and not alone and lead is not None:
+            from paceline_service.importers.offline import analyze_log
+
             # Which format leads is known only now.
             analyze_log(lead, see)
         yield answer_of(kept, faults)
     finally:
         for part in parts:
-            _close(part)
-
-
-def _parts(found: Sorted, progress: Progress, faults: Faults, see: See | None) -> list[Part]:
-    """Return what each format says; one that has no usable file is told, if there are others."""
-    parts: list[Part] = []
-    refused: list[InputError] = []
-    alone = see if len(found.of_source) == 1 else None
-    try:
-        for weight, source in enumerate(reversed(SOURCES)):
-            files = found.of_source.get(source.name, ())
-            if not files:
-                continue
-            mine = Faults(progress=progress)
-            try:
-                answer = source.analyze(files, mine, alone)
-            except InputError as error:
-                refused.append(error)
-                message = str(error).removeprefix(f"{files[0]}: ")
-                faults.add("unusable_file", files[0], None, message, count=len(files))
-                continue
-            parts.append(Part(name=source.name, files=tuple(files), answer=answer, weight=weight))
-    except BaseException:
-        for part in parts:
-            _close(part)
-        raise
-    if not parts:
-        raise refused[-1]
-    return parts
-
-
-def _close(part: Part) -> None:
-    if part.answer.log is not None:
-        part.answer.log.close()
+            part.close()

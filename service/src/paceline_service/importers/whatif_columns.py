@@ -19,7 +19,6 @@ from paceline.errors import InputError
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.importers.faults import Faults
 
-PARQUET_MAGIC = b"PAR1"
 MAX_ROWS = 20_000_000
 """Operations of one trace: 2 GB as columns; a week of a large job is to be cut into windows."""
 MAX_SECONDS = 1e6

@@ -23,7 +23,6 @@ from paceline_service.importers.log import EventLog
 from paceline_service.importers.spool import WIDTH
 from paceline_service.importers.whatif_columns import (
     MAX_RANK,
-    PARQUET_MAGIC,
     TraceColumns,
     read_columns,
 )
@@ -51,11 +50,6 @@ OVERLAP_NS = 20_000
 """Operations of one stream may overlap by the rounding of their times; more is concurrency."""
 _META_LINE = re.compile(r"^([a-z_]+)\s*:\s*(.+?)\s*$")
 _COLUMN = {name: index for index, name in enumerate(ROW_FIELDS)}
-
-
-def begins_what_if(head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is Parquet."""
-    return head.startswith(PARQUET_MAGIC)
 
 
 def read_what_if(paths: Sequence[Path], faults: Faults) -> EventLog:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from paceline_service.analysis.report import Report
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.kineto.groups import Unpaired, pair
 from paceline_service.importers.kineto.order import Paired
+from paceline_service.importers.kineto.reading import Arrival
 from paceline_service.importers.kineto.rows import Times, collective_rows, in_order, own_rows
 from paceline_service.importers.kineto.steps import step_shifts, steps_of
 from paceline_service.importers.kineto.summary import notes_of, trace_facts, with_cause
@@ -25,13 +26,15 @@ from paceline_service.importers.kineto.windows import Window, read_windows
 from paceline_service.importers.log import EventLog
 
 
-def read_traces(paths: Sequence[Path], faults: Faults) -> EventLog:
-    """Return what the profiler traces of one job say.
+def read_traces(
+    paths: Sequence[Path], faults: Faults, arrivals: Iterator[Arrival] | None = None
+) -> EventLog:
+    """Return what the profiler traces of one job say; arguments are those of ``read_windows``.
 
     Raises:
         InputError: none is usable, or they do not belong together.
     """
-    windows, world_size = read_windows(paths, faults)
+    windows, world_size = read_windows(paths, faults, arrivals)
     return log_of(windows, world_size, faults)
 
 
