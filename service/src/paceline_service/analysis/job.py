@@ -67,7 +67,11 @@ class JobAnalysis:
                 "of the log or the launcher's environment"
             )
         self.world_size = world_size
-        self.options = options or Options()
+        self._begin(options or Options())
+
+    def _begin(self, options: Options) -> None:
+        world_size = self.world_size
+        self.options = options
         self.groups: list[Group] = []
         self._members = Members()
         self._group_index: dict[tuple[str, tuple[int, ...], int], int] = {}
@@ -133,6 +137,14 @@ class JobAnalysis:
             self.groups.append(group)
             self._members.add(group)
         return index
+
+    def settle_after(self, steps: int) -> None:
+        """Take so many first steps to be settling, where the job is known to begin elsewhere.
+
+        It is said before anything else; later it changes nothing.
+        """
+        if not self._observed.any() and steps != self.options.settling_steps:
+            self._begin(replace(self.options, settling_steps=steps))
 
     def assume_noise(self, group: int, noise_ns: int) -> None:
         """Say how exactly the releases of a group are known, where that was measured before."""

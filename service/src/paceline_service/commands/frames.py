@@ -19,6 +19,7 @@ from paceline.wire.frames import MAX_RECORDS_PER_FRAME, Frame, GroupDef, Sample
 from paceline_service.analysis.records import COLUMNS, Records
 from paceline_service.importers.faults import HARMLESS
 from paceline_service.importers.log import EventLog
+from paceline_service.jobs.imported import Imported, Told, as_info
 
 PRODUCER = f"paceline-replay {__version__}"
 ROWS_PER_FRAME = MAX_RECORDS_PER_FRAME // 4
@@ -40,6 +41,8 @@ class _Sender:
     frame_seq: int = 0
     step: int = 0
     local_of_group: dict[int, int] = field(default_factory=dict)
+    exactness_told: set[int] = field(default_factory=set)
+    """Groups whose noise was sent."""
     telemetry: deque[LogTelemetry] = field(default_factory=deque)
     """What is not sent yet, by time."""
 
@@ -65,13 +68,18 @@ class ReplayFrames:
         log: the job.
         job: its name at the collector.
         end_wall_ns: when the last record is to have happened; None keeps the log's own times.
+        told: how the report on the files differs from that on their records.
 
     Raises:
         InputError: the log's own times are wanted, and it has none.
     """
 
-    def __init__(self, log: EventLog, *, job: str, end_wall_ns: int | None) -> None:
+    def __init__(
+        self, log: EventLog, *, job: str, end_wall_ns: int | None, told: Told | None = None
+    ) -> None:
         self.job = job
+        self._told = told
+        self._begun_wall_ns = wall_ns() if end_wall_ns is None else 0
         self.run_id = f"replay-{secrets.token_hex(8)}"
         self._log = log
         self._senders = {
@@ -81,6 +89,12 @@ class ReplayFrames:
         for sample in sorted(log.telemetry, key=lambda sample: sample.time_ns):
             if sample.rank in self._senders:  # of a rank without records nothing is sent
                 self._senders[sample.rank].telemetry.append(sample)
+
+    def opening(self) -> Iterator[bytes]:
+        """Yield a frame of each rank before any record, so that none seems to join late."""
+        steps = self._log.options.settling_steps if self._log.options is not None else None
+        for rank in self._senders:
+            yield self._frame(rank, [], imported=Imported(settling_steps=steps))
 
     def of_records(self, records: Records) -> Iterator[bytes]:
         """Yield the frames of some records of one rank."""
@@ -103,7 +117,21 @@ class ReplayFrames:
         for reason, count in self._log.faults.by_rank.get(rank, {}).items():
             if reason not in HARMLESS:
                 dropped[reason] = dropped.get(reason, 0) + count
-        yield self._frame(rank, [], ended=ended, dropped=dropped)
+        lowest = rank == min(self._senders)
+        if lowest:
+            for reason, count in self._lost_of_nobody().items():
+                dropped[reason] = dropped.get(reason, 0) + count
+        brought = Imported(told=self._told if lowest else None)
+        yield self._frame(rank, [], ended=ended, dropped=dropped, imported=brought)
+
+    def _lost_of_nobody(self) -> dict[str, int]:
+        """Return what was lost of no known rank, by reason."""
+        faults, lost = self._log.faults, {}
+        for reason, count in faults.counts.items():
+            more = count - sum(of_rank[reason] for of_rank in faults.by_rank.values())
+            if more > 0 and reason not in HARMLESS:
+                lost[reason] = more
+        return lost
 
     def _frame(
         self,
@@ -113,14 +141,19 @@ class ReplayFrames:
         ended: str = "",
         dropped: dict[str, int] | None = None,
         telemetry: Sequence[Sample] = (),
+        imported: Imported | None = None,
     ) -> bytes:
         sender, log = self._senders[rank], self._log
+        imported = imported or Imported()
         local_rows = []
         used: dict[int, int] = {}
         for row in rows:
             if row[0] == RecordKind.COLLECTIVE:
                 local = sender.local_of_group.setdefault(row[_GROUP], len(sender.local_of_group))
                 used[local] = row[_GROUP]
+                if row[_GROUP] in log.noise_ns and local not in sender.exactness_told:
+                    sender.exactness_told.add(local)
+                    imported.noise_ns[local] = log.noise_ns[row[_GROUP]]
                 row = (*row[:_GROUP], local, *row[_GROUP + 1 :])
             local_rows.append(row)
         frame = Frame(
@@ -140,14 +173,24 @@ class ReplayFrames:
             anchor_mono_ns=sender.anchor[0],
             anchor_wall_ns=sender.anchor[1],
             sent_wall_ns=wall_ns(),
+            read_mono_ns=self._read_ns(rank),
             step=sender.step,
             dropped=dropped or {},
             ended=ended,
-            info=log.info,
+            info={**log.info, **as_info(imported)},
             telemetry=list(telemetry),
         )
         sender.frame_seq += 1
         return encode_frame(frame)
+
+    def _read_ns(self, rank: int) -> int:
+        """Return when the frame is made on the rank's clock; 0 where its anchor tells.
+
+        Of a job that keeps its times no rank is to seem silent for all the time since.
+        """
+        if not self._begun_wall_ns:
+            return 0
+        return self._log.extents[rank][1] + max(0, wall_ns() - self._begun_wall_ns)
 
     def _definition(self, local: int, index: int) -> GroupDef:
         group = self._log.groups[index]

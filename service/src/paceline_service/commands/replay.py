@@ -18,6 +18,7 @@ import typer
 
 from paceline.clock import mono_ns, wall_ns
 from paceline.errors import InputError, TransportError
+from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.records import Records
 from paceline_service.client import Client, ProblemError
 from paceline_service.commands.analyzed import analyzed
@@ -27,6 +28,7 @@ from paceline_service.commands.run import run_command, warn
 from paceline_service.export.words import headline
 from paceline_service.importers.answer import Answer
 from paceline_service.importers.log import EventLog
+from paceline_service.jobs.imported import told_of
 
 MAX_BODY_BYTES = 1 << 20
 """Frames are gathered into one request up to here; the collector takes 8 MiB."""
@@ -84,12 +86,20 @@ def _replay(
         raise InputError(f"--speed {speed} is not above 0; leave it out to send at once")
     if job is not None and job_name(job) != job:
         raise InputError(f"--job {job!r} is no name; use up to 128 of A-Z a-z 0-9 . _ -")
-    with Client(url) as client, analyzed(paths, verb="replay", strict=strict) as answer:
+    seen: list[JobAnalysis] = []
+
+    def see(analysis: JobAnalysis, _rows: object) -> None:
+        seen[:] = [analysis]
+
+    with Client(url) as client, analyzed(paths, verb="replay", strict=strict, see=see) as answer:
         log = _timed(answer)
         name = job or log.job or job_name(_stem(paths))
         took_ns = _duration_ns(log) / speed if speed else 0
         frames = ReplayFrames(
-            log, job=name, end_wall_ns=None if at is At.ORIGINAL else wall_ns() + int(took_ns)
+            log,
+            job=name,
+            end_wall_ns=None if at is At.ORIGINAL else wall_ns() + int(took_ns),
+            told=told_of(seen[0].report().to_dict(), answer.report),
         )
         for body in _bodies(log, frames, speed):
             _post(client, body, timeout_s)
@@ -121,7 +131,7 @@ def _timed(answer: Answer) -> EventLog:
 def _bodies(log: EventLog, frames: ReplayFrames, speed: float | None) -> Iterator[bytes]:
     """Yield request bodies in the order of the job, at its pace when ``speed`` is given."""
     begun_ns = mono_ns()
-    body = bytearray()
+    body = bytearray().join(frames.opening())
     for records in log.rounds(max_steps=STEPS_PER_ROUND if speed is None else 1):
         if speed is not None:
             due_ns = begun_ns + int(_reached_ns(log, records) / speed)

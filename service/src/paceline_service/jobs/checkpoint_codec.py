@@ -60,7 +60,7 @@ _MODULES = frozenset(
 """Beside those of the analysis: modules whose classes (and nothing else) may be met."""
 _SOURCES = (
     "analysis", "jobs/checkpoint_codec.py", "jobs/columns.py", "jobs/details.py", "jobs/feed.py",
-    "jobs/lanes.py", "jobs/live.py", "jobs/windows.py",
+    "jobs/imported.py", "jobs/lanes.py", "jobs/live.py", "jobs/windows.py",
     "jobs/newest.py", "jobs/reorder.py", "jobs/sanitize.py", "jobs/stream.py", "jobs/walltime.py",
     "store/frames.py",
 )  # fmt: skip

@@ -37,6 +37,12 @@ class _LogSink:
         self.header_is_old = True
         self._index: dict[Group, int] = {}
 
+    def settle_after(self, steps: int) -> None:
+        """Nothing is judged here."""
+
+    def assume_noise(self, group: int, noise_ns: int) -> None:
+        """Nothing is judged here."""
+
     def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
         """Take where a rank runs."""
         if node:

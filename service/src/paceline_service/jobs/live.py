@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from paceline_service.export.words import headline
 from paceline_service.jobs.checkpoint_codec import CheckpointError, dump, load
 from paceline_service.jobs.details import DetailKeeper
 from paceline_service.jobs.feed import FrameFeed
+from paceline_service.jobs.imported import INFO_KEY, apply, imported_of
 from paceline_service.jobs.snapshot import (
     ENDED,
     RUNNING,
@@ -158,7 +160,8 @@ class LiveAttempt:
             raise CheckpointError(f"it is of another attempt: {state['attempt']}")
         if state["applied_id"] != frame_id:
             raise CheckpointError(f"it ends at frame {state['applied_id']}, not {frame_id}")
-        if analysis.options != self._analysis.options:
+        settling = analysis.options.settling_steps  # those of an imported job are its own
+        if analysis.options != replace(self._analysis.options, settling_steps=settling):
             raise CheckpointError("it was made with other settings of the analysis")
         feed.attach(
             self.attempt, wait_ns=self._reorder_wait_ns,
@@ -267,6 +270,8 @@ class LiveAttempt:
 
     def _publish(self, state: str) -> Update:
         report = self._analysis.report().to_dict()
+        if self._feed.imported:
+            self._apply_imported(report)
         report["data"]["notes"] = [*report["data"].get("notes", []), *self._feed.notes]
         if self.failure:
             report["data"]["complete"] = False
@@ -305,6 +310,12 @@ class LiveAttempt:
         self._details.lanes.flag(r for one in report["findings"] for r in one["ranks"])
         details = self._details.collect()
         return Update(snapshot=snapshot, steps=steps, changed=changed, details=details)
+
+    def _apply_imported(self, report: Json) -> None:
+        """Let the report say what the files of a replayed job tell beside records."""
+        brought = imported_of({INFO_KEY: self._feed.imported})
+        if brought is not None and brought.told is not None:
+            apply(brought.told, report)
 
     def _rank_rows(self, report: Json) -> list[Json]:
         totals = {row["rank"]: row for row in report["ranks"]}

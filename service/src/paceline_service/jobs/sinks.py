@@ -15,6 +15,12 @@ class Sink(Protocol):
     def declare_rank(self, rank: int, *, node: str = "", clock_domain: str = "") -> None:
         """Say where a rank runs."""
 
+    def settle_after(self, steps: int) -> None:
+        """Say, before anything else, how many first steps are settling, of an imported job."""
+
+    def assume_noise(self, group: int, noise_ns: int) -> None:
+        """Say how exactly the releases of a group are known, of an imported job."""
+
     def declare_group(self, group: Group) -> int:
         """Return the job-wide index of a group."""
 
