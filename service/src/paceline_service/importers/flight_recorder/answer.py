@@ -10,6 +10,7 @@ from paceline_service.analysis.records import Group
 from paceline_service.analysis.report import Finding, Report
 from paceline_service.analysis.standstill.diagnose import DIFFERENT, Culprits
 from paceline_service.analysis.standstill.findings import Scene, finding_of_culprits
+from paceline_service.analysis.standstill.waiting import Waiting
 from paceline_service.importers.answer import Answer
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.flight_recorder.dump import Dump, read_dump
@@ -86,7 +87,7 @@ def _report(dumps: list[Dump], faults: Faults) -> Report:
     absent = sorted(named - known)
     odd = mismatches(dumps, layouts)
     culprits, waiting = find_suspects(dumps, layouts, world_size, known, named)
-    culprits = _without_mismatched(culprits, odd)
+    culprits = _without_mismatched(culprits, waiting, odd)
     notes = notes_of(dumps, absent, len(known | named))
     doubts = doubts_about(dumps, culprits)
     if doubts:
@@ -114,11 +115,15 @@ def _report(dumps: list[Dump], faults: Faults) -> Report:
     )  # fmt: skip
 
 
-def _without_mismatched(culprits: list[Culprits], odd: list[Mismatch]) -> list[Culprits]:
-    """Leave out what a pending mismatch explains: who differs also did not come to the rest."""
+def _without_mismatched(
+    culprits: list[Culprits], waiting: Waiting, odd: list[Mismatch]
+) -> list[Culprits]:
+    """Leave out what a mismatch explains: who differs also did not come to what is after it."""
+    groups = {one.group for one in odd}
     different = {rank for one in odd if one.pending for rank in one.ranks}
     return [
         one
         for one in culprits
-        if not different or (one.manner != DIFFERENT and not set(one.ranks) <= different)
+        if not (one.manner == DIFFERENT and int(waiting.group[one.row]) in groups)
+        and not set(one.ranks) <= different
     ]
