@@ -100,6 +100,8 @@ class Facts:
     spreads: list[Spread] = field(default_factory=list)
     skipped: int = 0
     relative: bool = False
+    resolved: bool = False
+    """Whether the times of every rank are records."""
     single: dict[str, float] = field(default_factory=dict)
     """Medians of the timers of one rank, ms per iteration."""
     single_rank: int | None = None

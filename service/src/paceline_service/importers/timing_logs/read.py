@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paceline.ranks import format_ranks
 from paceline_service.analysis.kinds.uniform_cause import ACTIONS
 from paceline_service.analysis.report import Finding, Report
 from paceline_service.importers.faults import Faults
@@ -14,6 +13,7 @@ from paceline_service.importers.log import EventLog
 from paceline_service.importers.timing_logs.detector import Named, named_by
 from paceline_service.importers.timing_logs.facts import Change, Facts, facts_of
 from paceline_service.importers.timing_logs.job import Job, read_job
+from paceline_service.importers.timing_logs.resolved import about_records, told_by_records
 from paceline_service.importers.timing_logs.summary import timings
 from paceline_service.importers.timing_logs.timers import phase_of
 from paceline_service.importers.timing_logs.told import (
@@ -44,9 +44,12 @@ def read_timing_logs(paths: Sequence[Path], faults: Faults) -> EventLog:
         InputError: they hold no times of training, or are of several jobs.
     """
     job = read_job(paths, faults)
+    facts = facts_of(job.latest) if job.latest else None
+    if facts is not None:
+        facts.resolved = job.recorder.any
     told = _Told(
         job=job,
-        facts=facts_of(job.latest) if job.latest else None,
+        facts=facts,
         named=named_by(job.detected, job.places),
         resolved=job.recorder.any,
     )
@@ -73,8 +76,11 @@ class _Told:
         """Return the report with what the log tells besides records."""
         notes = self._notes()
         if self.resolved:
-            findings = _by_tensor_group(report.findings, self.job)
-            return replace(report, findings=findings, notes=[*report.notes, *notes])
+            return replace(
+                report,
+                findings=told_by_records(report, self.job),
+                notes=[*report.notes, *notes],
+            )
         findings = [*self._uniform(), *self._convicted()]
         verdict = findings[0].kind if findings else "insufficient_evidence"
         if self.job.recorder.partial:
@@ -108,7 +114,7 @@ class _Told:
         if facts is not None:
             notes += about_outliers(facts)
         if self.resolved:
-            notes += _about_records(self.job)
+            notes += about_records(self.job)
         return notes
 
     def _uniform(self) -> list[Finding]:
@@ -182,57 +188,3 @@ class _Told:
                 evidence=evidence, action=action,
             )
         ]  # fmt: skip
-
-
-def _about_records(job: Job) -> list[str]:
-    recorder = job.recorder
-    notes = [
-        "the log tells how long, not when: records follow each other in the order of a step, and "
-        "waits are what the slowest rank's own work leaves to the others"
-    ]
-    if recorder.iterations > recorder.reports:
-        each = round(recorder.iterations / recorder.reports)
-        notes.append(
-            f"each step of this report is the sum of the {each} iterations that one report of the "
-            "log is the average of, under the number of the last of them"
-        )
-    if job.places.tensor is not None and job.places.tensor > 1:
-        notes.append(
-            f"the timers of forward and backward hold the all-reduces of {job.places.tensor} "
-            "tensor-parallel ranks: which of these is slow the log does not tell"
-        )
-    return notes
-
-
-def _by_tensor_group(findings: Sequence[Finding], job: Job) -> list[Finding]:
-    """Put findings about ranks of one tensor-parallel group into one: they wait for each other."""
-    places = job.places
-    if places.tensor is None or places.tensor < 2:
-        return list(findings)
-    kept: list[Finding] = []
-    for finding in findings:
-        if finding.kind != "straggler" or not finding.ranks:
-            kept.append(finding)
-            continue
-        group = places.tensor_group(finding.ranks[0])
-        if not set(finding.ranks) <= set(group):
-            kept.append(finding)
-            continue
-        same = next((n for n, one in enumerate(kept) if one.kind == "straggler"
-                     and set(one.ranks) <= set(group)), None)  # fmt: skip
-        if same is None:
-            kept.append(finding)
-            continue
-        other = kept[same]
-        ranks = sorted({*other.ranks, *finding.ranks})
-        kept[same] = replace(
-            other,
-            ranks=ranks,
-            wasted_gpu_s=max(other.wasted_gpu_s or 0.0, finding.wasted_gpu_s or 0.0),
-            evidence=[
-                *other.evidence,
-                f"ranks {format_ranks(ranks)} are of one tensor-parallel group: each waits for the "
-                "slow one within forward and backward",
-            ],
-        )
-    return kept

@@ -47,6 +47,8 @@ class Recorder:
         self.first = 0
         self.partial = 0
         """Reports with the times of all ranks, but not of their own work."""
+        self.unplaced = 0
+        """Reports whose ranks are of unknown pipeline stages."""
         self.places: Places | None = None
         self._at: dict[int, int] = {}
         self._last: int | None = None
@@ -72,6 +74,9 @@ class Recorder:
             by_timers = stages_by_timers(times, places.world_size)
             receives = any(name.endswith("-recv") for name in times)
             places = replace(places, stages=by_timers or (None if receives else 1))
+            if not places.stages:
+                self.unplaced += 1
+                return
         self.places = places
         ms = {rank: _own_ms(times, rank) for rank in ranks}
         most_ms = max(sum(own.values()) for own in ms.values())
@@ -167,15 +172,19 @@ class Recorder:
     def _mark(self, rank: int, number: int, at: int, places: Places) -> None:
         """Say who hands to whom in the pipeline, in transfers that take no time.
 
-        So ranks are compared with those of their own stage, and stages with each other.
+        So ranks are compared with those of their own stage, and stages with each other. A stage
+        takes before it hands on, so the two are a nanosecond apart.
         """
-        for op, peer in ((Op.RECV, places.before(rank)), (Op.SEND, places.after(rank))):
+        for op, peer, ns in (
+            (Op.RECV, places.before(rank), at),
+            (Op.SEND, places.after(rank), at + 1),
+        ):
             if peer >= 0:
-                self.spool.append(
-                    rank,
-                    _row(RecordKind.COLLECTIVE, int(op), number, at, at, group=_PIPELINE,
-                         peer=peer, seq=number),
+                row = _row(
+                    RecordKind.COLLECTIVE, int(op), number, ns, ns, group=_PIPELINE, peer=peer,
+                    seq=number,
                 )  # fmt: skip
+                self.spool.append(rank, row)
 
 
 def _own_ms(times: Mapping[str, Mapping[int, float]], rank: int) -> dict[Phase, float]:

@@ -20,7 +20,7 @@ from paceline_service.importers.timing_logs.statements import (
     Timers,
     statement_of,
 )
-from paceline_service.importers.timing_logs.text import Line, read_lines
+from paceline_service.importers.timing_logs.text import Line, LogLines
 
 _HEADER = re.compile(r"(\(min, max\) time|max time|times) across ranks \(ms\):\s*$")
 _MIN_MAX = re.compile(r"([A-Za-z][\w/-]*) \.*: \((\d+(?:\.\d+)?), (\d+(?:\.\d+)?)\)\s*$")
@@ -34,8 +34,8 @@ _TABLE_ROW = re.compile(
 )
 _TABLE_OP = re.compile(r"^\s*([a-z][a-z0-9_]{2,60}(?: \| \[Caller Func: [^\]]{1,80}\])?)\s*$")
 _FILE_RANK = re.compile(r"(?:^|[^a-z])rank[_.-]?(\d{1,7})(?!\d)", re.IGNORECASE)
-MAX_STRAY_LINES = 256
-"""Of other output within a block; then it is over."""
+MAX_STRAY_LINES = 1000
+"""Of other output after the last line of a block; then all blocks are over."""
 MAX_TABLE_ROWS = 4096
 DEEPSPEED_TIMERS = {
     "fwd": "fwd", "forward": "fwd", "bwd": "bwd", "backward": "bwd", "bwd_inner": "bwd_inner",
@@ -52,7 +52,6 @@ class _Block:
     form: str
     report: Report | None
     name: str = ""
-    strays: int = 0
 
 
 @dataclass(slots=True)
@@ -87,14 +86,27 @@ class Scan:
         self._own = own
         found = _FILE_RANK.search(path.name)
         self._rank_of_file = int(found[1]) if found else -1
+        self._first_rank: int | None = None
+        self._unused = 0
+        """Lines since the last one of a block."""
         self._state = _State()
         self.series = Series()
 
     def run(self) -> Series:
         """Read the log and return what it tells."""
-        for line in read_lines(self._path, self._faults):
-            if self._begins_block(line) or self._in_block(line) or self._in_table(line):
+        lines = LogLines(self._path, self._faults)
+        for line in lines:
+            if self._begins_block(line):
+                lines.all, self._unused = True, 0
                 continue
+            if self._in_block(line) or self._in_table(line):
+                self._unused = 0
+                continue
+            self._unused += 1
+            if lines.all and self._unused > MAX_STRAY_LINES:
+                lines.all = False
+                self._state.blocks.clear()
+                self._state.tables.clear()
             statement = statement_of(line)
             if isinstance(statement, Step):
                 self._step(statement, line)
@@ -150,7 +162,9 @@ class Scan:
             if rank >= 0:
                 self._own(rank, number, known)
             step_ms = known["fwd"] + known["bwd"] + known["step"]
-            if step_ms > 0 and rank in (-1, 0, self._rank_of_file):
+            if self._first_rank is None:
+                self._first_rank = rank  # of several in one file the first tells the steps
+            if step_ms > 0 and rank == self._first_rank:
                 self.series.add(
                     Report(kind="deepspeed_timers", iteration=number, step_ms=step_ms,
                            line=line.number, path=self._path, rank=rank, single=known)
@@ -197,14 +211,8 @@ class Scan:
         block = self._state.blocks.get(line.label)
         if block is None:
             return False
-        taken = {"minmax": self._min_max, "max": self._max, "all": self._all}[block.form](
-            block, line.text
-        )
-        if not taken:
-            block.strays += 1
-            if block.strays > MAX_STRAY_LINES:
-                del self._state.blocks[line.label]
-        return taken
+        take = {"minmax": self._min_max, "max": self._max, "all": self._all}[block.form]
+        return take(block, line.text)
 
     def _min_max(self, block: _Block, text: str) -> bool:
         found = _MIN_MAX.search(text)

@@ -88,15 +88,17 @@ def _where(change: Change, facts: Facts) -> str:
         grown = fast or slow
         return f"; {_grown(grown)}, and no rank's own work did" if grown is not None else ""
     grown = _top(change.single)
+    if grown is None and (slowest := _top(change.most)) is not None:
+        return f"; on the slowest rank {_grown(slowest)}; of the others the log has no times"
     if grown is None:
-        return "; the log has no timers of the phases"
+        return "" if facts.resolved else "; the log has no timers of the phases"
     who = _writer(facts)
     if phase_of(grown.timer) == "communication":
         return (
-            f"; on {who} {_grown(grown)}: it waits there, for another rank or for the network, and "
-            "its own work did not grow as much"
+            f"; on {who}, {_grown(grown)}: it waits there, for another rank or for the network, "
+            "and its own work did not grow as much"
         )
-    return f"; on {who} {_grown(grown)}; of the others the log has no times"
+    return f"; on {who}, {_grown(grown)}; of the others the log has no times"
 
 
 def all_grew(change: Change) -> bool:
