@@ -269,3 +269,19 @@ def test_a_pickle_that_makes_more_objects_than_a_dump_can_hold_is_refused(
         read_dump(path)
     path.write_bytes(pickle.dumps(dumps_of()[0], protocol=2))
     assert read_dump(path).rank == 0
+
+
+def test_measured_durations_tell_who_arrived_last_and_are_no_verdict(tmp_path: Path) -> None:
+    dumps = dumps_of()
+    for rank, dump in enumerate(dumps):
+        dump["pg_status"]["0"] = status(6, 6)
+        dump["entries"] = [
+            {**done(seq, DAY + seq), "duration_ms": 2.0 if rank != 1 else 0.5}
+            for seq in range(1, 7)
+        ]
+    report = judge_dumps(write(tmp_path, dumps), Faults()).report
+    assert (report["verdict"], report["findings"]) == ("insufficient_evidence", [])
+    assert report["data"]["flight_recorder"]["last_arrivers"] == [
+        {"rank": 1, "collectives": 6, "caused_wait_ns": 6 * 3 * 1_500_000}
+    ]
+    assert any("rank 1 27.0 ms (last at 6)" in note for note in report["data"]["notes"])

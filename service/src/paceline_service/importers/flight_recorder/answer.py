@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.errors import InputError
@@ -13,8 +14,13 @@ from paceline_service.analysis.standstill.findings import Scene, finding_of_culp
 from paceline_service.analysis.standstill.waiting import Waiting
 from paceline_service.importers.answer import Answer
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.flight_recorder.arrivals import (
+    arrivals_of,
+    facts_of_arrivals,
+    told,
+)
 from paceline_service.importers.flight_recorder.dump import Dump, read_dump
-from paceline_service.importers.flight_recorder.layout import find_layouts, name_of
+from paceline_service.importers.flight_recorder.layout import Layouts, find_layouts, name_of
 from paceline_service.importers.flight_recorder.mismatch import Mismatch, mismatches
 from paceline_service.importers.flight_recorder.suspects import find_suspects
 from paceline_service.importers.flight_recorder.tell import (
@@ -32,9 +38,14 @@ MAX_WORLD_SIZE = 1_000_000
 def judge_dumps(paths: Sequence[Path], faults: Faults) -> Answer:
     """Return the answer for the dumps of one job; errors are those of ``read_dumps``."""
     dumps = _read(paths, faults)
-    report = _report(dumps, faults)
+    layouts = find_layouts(dumps)
+    report = _report(dumps, layouts, faults)
+    arrivals = arrivals_of(dumps, layouts, report.world_size)
+    report = replace(report, notes=[*report.notes, *told(arrivals)])
     result = report.to_dict()
-    result["data"]["flight_recorder"] = facts_of(dumps, report)
+    result["data"]["flight_recorder"] = {
+        **facts_of(dumps, report), "last_arrivers": facts_of_arrivals(arrivals)
+    }  # fmt: skip
     return Answer(report=result, faults=faults, world_size_told=False)
 
 
@@ -44,7 +55,8 @@ def read_dumps(paths: Sequence[Path], faults: Faults) -> Report:
     Raises:
         InputError: none can be read, or they are not of one job.
     """
-    return _report(_read(paths, faults), faults)
+    dumps = _read(paths, faults)
+    return _report(dumps, find_layouts(dumps), faults)
 
 
 def _read(paths: Sequence[Path], faults: Faults) -> list[Dump]:
@@ -76,8 +88,7 @@ def _read(paths: Sequence[Path], faults: Faults) -> list[Dump]:
     return list(dumps.values())
 
 
-def _report(dumps: list[Dump], faults: Faults) -> Report:
-    layouts = find_layouts(dumps)
+def _report(dumps: list[Dump], layouts: Layouts, faults: Faults) -> Report:
     known = {dump.rank for dump in dumps}
     named = {rank for _, ranks in (g for d in dumps for g in d.groups.values()) for rank in ranks}
     named |= {rank for ranks in layouts.members for rank in ranks}
