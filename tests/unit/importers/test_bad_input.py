@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import InputError
+from paceline_service.importers import events as events_module
 from paceline_service.importers import lines as lines_module
 from paceline_service.importers.events import read_event_log
 from tests.unit.importers.logs import all_reduce, header, phase, small_job, text, write
@@ -242,7 +243,17 @@ def test_a_gzip_bomb_of_lines_that_are_sound_is_stopped(
     path.write_bytes(gzip.compress(text(GOOD) + b'{"of":"a later version"}\n' * 200_000))
     counts, notes = faults_of(path)
     assert counts["too_long"] == 1
-    assert "more than 200 times its size" in " ".join(notes)
+    assert "more than 100 times its size" in " ".join(notes)
+
+
+def test_a_flood_of_records_out_of_order_is_refused_before_it_is_sorted_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "MAX_MENDED_ROWS", 30)
+    path = write(tmp_path / "a.ndjson", [GOOD[0], *reversed(GOOD[1:])])
+    with pytest.raises(InputError, match=r"rank 0: its 40 records are not in order; over 30"):
+        read_event_log([path])
+    assert faults_of(write(tmp_path / "b.ndjson", GOOD))[0] == {}
 
 
 def test_deeply_nested_json_is_no_crash(tmp_path: Path) -> None:

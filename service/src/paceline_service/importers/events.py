@@ -34,6 +34,8 @@ MAX_VALUE = 1 << 62
 """Of times, counters and sizes: their differences still fit 64 bits."""
 MAX_TELEMETRY_VALUES = 2_000_000
 """Values of samples that are kept, some 150 MB; the rest is counted."""
+MAX_MENDED_ROWS = 4_000_000
+"""Of one rank: more that are out of order are not sorted, which takes 0.5 GB of memory."""
 _JOIN = ROW_FIELDS.index("join_ns")
 _START = ROW_FIELDS.index("start_ns")
 _STEP = ROW_FIELDS.index("step")
@@ -237,6 +239,12 @@ class _Reader:
         watch, spool = self._watch, self.log.spool
         without_steps = set(spool.ranks) - self.log.ranks_with_steps
         for rank in sorted(watch.unordered | (watch.scattered & without_steps)):
+            count = sum(chunk.rows for chunk in spool.chunks(rank))
+            if count > MAX_MENDED_ROWS:
+                raise InputError(
+                    f"rank {rank}: its {count:,} records are not in order; over "
+                    f"{MAX_MENDED_ROWS:,} of a rank have to be: sort its lines by step and time"
+                )
             table = np.concatenate(list(spool.tables(rank)))
             by_step = rank in watch.scattered and rank in without_steps
 

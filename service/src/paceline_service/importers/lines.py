@@ -22,8 +22,9 @@ MAX_LINE_BYTES = 8 << 20
 """The header of 100,000 ranks in five dimensions takes 4 MB; more is no event log."""
 MAX_BLANK_BYTES = 64 << 20
 """Blank lines of one file, unpacked; a small gzip file can hold gigabytes of them."""
-MAX_UNPACKED_RATIO = 200
-"""An event log is 5 to 20 times as long as its gzip file; gigabytes of one line are 1,000 times."""
+MAX_UNPACKED_RATIO = 100
+"""An event log is 5 to 20 times as long as its gzip file; gigabytes of one line are 150 to 1,000
+times."""
 _ALWAYS_UNPACKED_BYTES = 64 << 20
 _COUNTED_BYTES = 1 << 17
 """Of one read that is told; a call for each 8 KiB would cost more than it shows."""
