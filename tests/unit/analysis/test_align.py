@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_service.analysis.matching.align import Aligned, Refused, align, implausible
+from paceline_service.analysis.matching.align import (
+    Aligned,
+    Refused,
+    align,
+    another_repetition,
+    implausible,
+)
 
 
 def aligned(*sequences: str) -> Aligned | Refused:
@@ -134,3 +140,24 @@ def test_pairs_of_which_one_had_left_before_the_other_came_are_refused() -> None
     found = implausible([4, 5, 6, 7], start, end)
     assert isinstance(found, Refused)
     assert "had left" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("apart_ms", "numbered", "refused"),
+    [(0, False, False), (40, False, False), (100, False, True), (3_000, False, True),
+     (40, True, False), (100, True, True), (3_000, True, False)],
+)  # fmt: skip
+def test_clocks_speak_against_an_order_that_repeats_itself(
+    apart_ms: int, numbered: bool, refused: bool
+) -> None:
+    # Every 100 ms the same; clocks wrong by seconds say nothing where the steps have numbers.
+    end = np.arange(20)[:, None] * 100_000_000 + np.array([0, apart_ms * 1_000_000])
+    found = another_repetition([4, 7], np.zeros(20, dtype=np.int64), end, numbered=numbered)
+    assert (found is not None) is refused
+    if found is not None:
+        assert "repeats itself every 100.0 ms" in found.reason
+
+
+def test_clocks_say_nothing_of_an_order_without_repeats() -> None:
+    end = np.arange(20)[:, None] * 100_000_000 + np.array([0, 500_000_000])
+    assert another_repetition([0, 1], np.arange(20), end, numbered=False) is None

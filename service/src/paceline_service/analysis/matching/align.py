@@ -22,6 +22,8 @@ CLOCK_TOLERANCE_NS = 5_000_000
 what is left is release skew (sd up to 0.9 ms) and drift (30 us/s over a window of seconds)."""
 IMPLAUSIBLE_SHARE = 0.05
 """Of the collectives that may break that rule before the pairing is taken to be wrong."""
+REPETITIONS_APART = 2.5
+"""By so many repetitions a launch may be counted for another step than on the other ranks."""
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -137,7 +139,47 @@ def implausible(ranks: Sequence[int], start_ns: Int64Array, end_ns: Int64Array) 
     )
 
 
-def _shifts(reference: Int64Array, sequence: Int64Array) -> Int64Array:
+def another_repetition(
+    ranks: Sequence[int], sequence: Int64Array, end_ns: Int64Array, *, numbered: bool
+) -> Refused | None:
+    """Return why clocks contradict that ranks began with the same repetition of an order, or None.
+
+    Times only ever refuse. Against numbered steps the clocks count only if they are wrong by about
+    one or two repetitions: of clocks that are wrong by more than that nobody expects anything.
+
+    Args:
+        ranks: (M,) global ranks.
+        sequence: (C,) signatures, alike on all of them.
+        end_ns: (C, M) releases by the time of day.
+        numbered: whether numbers of steps told which repetition is which, not equal lengths alone.
+    """
+    period = _period(sequence)
+    if period == 0 or end_ns.shape[1] < 2:
+        return None
+    took_ns = float(np.median(end_ns[period:, 0] - end_ns[:-period, 0]))
+    late_ns = np.median(end_ns - end_ns[:, :1], axis=0)
+    apart_ns = float(np.ptp(late_ns))
+    if apart_ns <= took_ns / 2 or (numbered and apart_ns > REPETITIONS_APART * took_ns):
+        return None
+    worst = int(np.argmax(np.abs(late_ns - np.median(late_ns))))
+    return Refused(
+        reason=(
+            f"the order repeats itself every {took_ns / 1e6:,.1f} ms, and by its clock rank "
+            f"{ranks[worst]} recorded it {apart_ns / 1e6:,.1f} ms apart from others: nobody can "
+            "say which repetition is which"
+            + ("" if numbered else "; number the steps with profiler.step()")
+        )
+    )
+
+
+def _period(sequence: Int64Array) -> int:
+    """Return the least shift by which a sequence agrees with itself, 0 if that is over half."""
+    least = int(np.ceil(LEAST_OVERLAP * len(sequence)))
+    fits = [int(shift) for shift in _shifts(sequence, sequence, kept=2) if shift]
+    return min((abs(shift) for shift in fits if len(sequence) - abs(shift) >= least), default=0)
+
+
+def _shifts(reference: Int64Array, sequence: Int64Array, kept: int = 3) -> Int64Array:
     """Return the shifts at which all that overlaps agrees; two are enough to be ambiguous.
 
     At shift d, ``sequence[i]`` lies at ``reference[i + d]``. Polynomial hashes of all prefixes
@@ -162,7 +204,7 @@ def _shifts(reference: Int64Array, sequence: Int64Array) -> Int64Array:
         a, b, n = int(from_long[index]), int(from_short[index]), int(overlap[index])
         if np.array_equal(reference[a : a + n], sequence[b : b + n]):
             fits.append(int(shifts[index]))
-            if len(fits) == 3:
+            if len(fits) == kept:
                 break
     return np.array(fits, dtype=np.int64)
 

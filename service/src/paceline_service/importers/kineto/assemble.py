@@ -79,6 +79,9 @@ class Assembly:
         talks = kind == COMMUNICATION
         trace.activities.extend(_table(usable, rows.start, rows.end, kind, correlation))
         trace.kernels.extend(_table(talks & usable, rows.start, rows.end, correlation, stream))
+        trace.compute_streams |= piece.compute_streams
+        for name, count in piece.suspects.items():
+            trace.suspects[name] += count
         trace.kernel_names += compress(piece.kernel_names, usable[talks])
         trace.kernel_args += compress(piece.kernel_args, usable[talks])
 

@@ -12,6 +12,7 @@ from paceline_service.importers.kineto.calls import Label
 from paceline_service.importers.kineto.members import Members, Named
 from paceline_service.importers.kineto.order import GroupKey, Paired, pair_group
 from paceline_service.importers.kineto.rank import RankTimeline
+from paceline_service.importers.kineto.transfers import Clocks, contradicted
 
 _NOT_TOLD = "the trace has several process groups and does not say of which it is"
 _NO_MEMBERS = "a process group whose members no trace names"
@@ -64,8 +65,10 @@ def pair(
             sequences[key][rank] = rows
         for reason, count in sorter.reasons.items():
             unpaired.append(Unpaired(name="", rank=rank, count=count, reason=reason))
-    pairs = []
-    for key, by_rank in sequences.items():
+    pairs: list[Paired] = []
+    clocks: Clocks | None = None
+    # Sends and receives last: what all leave together tells how far the clocks are apart.
+    for key, by_rank in sorted(sequences.items(), key=lambda item: item[0].source >= 0):
         if len(key.ranks) < 2 and key.source < 0:
             continue
         expected = set(key.ranks) if key.source < 0 else {key.source, key.destination}
@@ -74,6 +77,9 @@ def pair(
         if len(by_rank) < 2:
             continue  # the others have no trace: nothing can be said about any of them
         found = pair_group(key, by_rank, timelines)
+        if key.source >= 0 and isinstance(found, Paired):
+            clocks = clocks or Clocks(pairs, timelines)
+            found = contradicted(found, timelines, clocks) or found
         if isinstance(found, Refused):
             rank = next(iter(by_rank))
             count = sum(map(len, by_rank.values()))
@@ -84,7 +90,11 @@ def pair(
 
 
 def _named(rank: int, timeline: RankTimeline, members: Members) -> list[Named | None]:
-    """Return the group of each call that the trace tells, also by what else its stream serves."""
+    """Return the group of each call that the trace tells, also by what else its stream serves.
+
+    A stream of communication alone serves one group. Calls of any group may run where kernels
+    compute: torch since 2.8 runs those there that their caller waits for.
+    """
     calls = timeline.calls
     known = [members.group_of(rank, label) for label in calls.labels]
     streams = calls.stream.tolist()
@@ -92,8 +102,14 @@ def _named(rank: int, timeline: RankTimeline, members: Members) -> list[Named | 
     for stream, group in zip(streams, known, strict=True):
         if group is not None:
             of_stream[stream].add(group)
+    several = len(set().union(*of_stream.values())) > 1
+    serves = {
+        stream: next(iter(groups))
+        for stream, groups in of_stream.items()
+        if len(groups) == 1 and not (several and stream in timeline.trace.compute_streams)
+    }
     return [
-        next(iter(of_stream[stream])) if group is None and len(of_stream[stream]) == 1 else group
+        serves.get(stream) if group is None else group
         for stream, group in zip(streams, known, strict=True)
     ]
 

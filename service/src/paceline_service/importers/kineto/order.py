@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paceline.vocabulary import BARRIER_LIKE_OPS, Op
-from paceline_service.analysis.matching.align import Aligned, Refused, align, implausible
+from paceline_service.analysis.matching.align import (
+    LEAST_OVERLAP,
+    Aligned,
+    Refused,
+    align,
+    another_repetition,
+    implausible,
+)
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.kineto.calls import Label
 from paceline_service.importers.kineto.rank import RankTimeline
@@ -20,11 +28,20 @@ _UNEVEN = frozenset({Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER, Op.UNKNOWN})
 STEPS_AGREE = 0.9
 """Of the positions of an order that repeats itself: shifted by a repetition none would agree."""
 STEPS_WHOLE = 0.5
-"""Of the steps that all members numbered: where fewer agree, the numbers do not mean the same."""
+"""Of the steps in the windows of all members: where fewer agree, the numbers differ in meaning."""
 _NOT_UNIQUE = (
     "the order repeats itself, so a window that began later by a whole repetition on one "
     "rank would look the same; as all have equally many, all are taken to begin together"
 )
+
+
+class Proof(Enum):
+    """What tells which collectives belong together, the strongest first."""
+
+    NUMBERS = "the numbers that the process group gave"
+    ORDER = "an order that fits in one way only"
+    STEPS = "an order that repeats itself, with the numbers of the steps"
+    LENGTHS = "an order that repeats itself, as often on all ranks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +62,7 @@ class Paired:
         members: (M,) global ranks that have a trace.
         rows: (C, M) index into each member's calls.
         op: (C,) the operation; UNKNOWN where no member tells it.
+        proof: what tells which belong together.
         assumed: whether the members were assumed, because no trace names groups.
         note: what a reader should know of the pairing; may be empty.
     """
@@ -54,6 +72,7 @@ class Paired:
     rows: NDArray[np.intp]
     op: Int64Array
     left_out: dict[int, int]
+    proof: Proof
     assumed: bool
     note: str = ""
 
@@ -61,6 +80,9 @@ class Paired:
     def barrier_like(self) -> NDArray[np.bool_]:
         """(C,) which of them no rank can leave before every rank has arrived."""
         return np.isin(self.op, _BARRIER_LIKE)
+
+
+_Found = tuple[NDArray[np.intp], Proof, str]
 
 
 def pair_group(
@@ -73,7 +95,14 @@ def pair_group(
     found = _in_order(key, ranks, rows, views)
     if isinstance(found, Refused):
         return found
-    table, note = found
+    table, proof, note = found
+    if proof == Proof.STEPS and len(table) == 1 < max(map(len, rows)):
+        # Its step alone speaks for it, and times could not contradict.
+        return Refused(reason="only 1 collective lies in the windows of all ranks")
+    if proof in (Proof.STEPS, Proof.LENGTHS):
+        problem = _by_clocks(ranks, views, table, proof)
+        if problem is not None:
+            return problem
     ops, start, end = (
         np.stack([column[table[:, i]] for i, column in enumerate(columns)], axis=1)
         for columns in (
@@ -102,7 +131,7 @@ def pair_group(
     left_out = {rank: len(own) - len(table) for rank, own in zip(ranks, rows, strict=True)}
     return Paired(
         key=key, members=np.array(ranks, dtype=np.int64), rows=table, op=op, assumed=assumed,
-        left_out={rank: count for rank, count in left_out.items() if count}, note=note,
+        left_out={rank: count for rank, count in left_out.items() if count}, proof=proof, note=note,
     )  # fmt: skip
 
 
@@ -111,28 +140,35 @@ def _in_order(
     ranks: Sequence[int],
     rows: Sequence[NDArray[np.intp]],
     views: Sequence[RankTimeline],
-) -> tuple[NDArray[np.intp], str] | Refused:
-    """Return (C, M) paired rows and a remark.
+) -> _Found | Refused:
+    """Return (C, M) paired rows, what proves them, and a remark.
 
-    By signature alone where that is unique; else by signature and number of the step; else, where
-    a record was lost, by the steps that are whole on all members.
+    By the numbers that the process group gave, where each has its own; else by signature alone
+    where that is unique; else by signature and number of the step; else, where a record was lost,
+    by the steps that are whole on all members.
     """
-    texts, steps = _described(key, rows, views)
+    texts, steps, numbers = _described(key, rows, views)
+    if numbers:
+        return _by_number(ranks, rows, texts, numbers)
     by_order = _align_texts(ranks, texts)
     if isinstance(by_order, Aligned) and by_order.unique:
-        return _table(rows, by_order), ""
+        return _table(rows, by_order), Proof.ORDER, ""
     if not all(view.numbered for view in views):
         if isinstance(by_order, Refused):
             return by_order
-        return _table(rows, by_order), _NOT_UNIQUE
+        return _table(rows, by_order), Proof.LENGTHS, _NOT_UNIQUE
     by_step = _align_texts(ranks, _anchored(texts, steps))
     if isinstance(by_step, Aligned):
-        return _table(rows, by_step), ""
+        return _table(rows, by_step), Proof.STEPS, ""
     if isinstance(by_order, Aligned):
-        numbers = np.stack([n[i] for n, i in zip(steps, _picks(by_order), strict=True)])
+        found = np.stack([n[i] for n, i in zip(steps, _picks(by_order), strict=True)])
         # A launch at the very edge of a step may count for the next one on some rank.
-        if (numbers == numbers[0]).mean(axis=1).min() >= STEPS_AGREE:
-            return _table(rows, by_order), ""
+        if (found == found[0]).mean(axis=1).min() >= STEPS_AGREE:
+            return _table(rows, by_order), Proof.STEPS, ""
+        return Refused(
+            reason="the order repeats itself, and the numbers of the steps do not tell which "
+            "repetition is which: the ranks issued the same collectives in different steps"
+        )
     return _whole_steps(ranks, rows, texts, steps, by_step)
 
 
@@ -142,40 +178,115 @@ def _whole_steps(
     texts: Sequence[list[str]],
     steps: Sequence[Int64Array],
     refusal: Refused,
-) -> tuple[NDArray[np.intp], str] | Refused:
+) -> _Found | Refused:
     """Pair the steps whose collectives agree from first to last on all members."""
-    common = set.intersection(*({int(n) for n in own if n >= 0} for own in steps))
+    seen = [{int(n) for n in own if n >= 0} for own in steps]
+    if not all(seen):
+        return refusal
+    first, last = max(map(min, seen)), min(map(max, seen))
+    common = [step for step in sorted(set.union(*seen)) if first <= step <= last]
     kept: list[NDArray[np.intp]] = []
     whole = 0
-    for step in sorted(common):
+    for step in common:
         mine = [np.flatnonzero(own == step) for own in steps]
-        first = [texts[0][i] for i in mine[0]]
-        if all([own[i] for i in index] == first for own, index in zip(texts, mine, strict=True)):
+        pattern = [texts[0][i] for i in mine[0]]
+        if all([own[i] for i in index] == pattern for own, index in zip(texts, mine, strict=True)):
             kept.append(np.stack([r[i] for r, i in zip(rows, mine, strict=True)], axis=1))
             whole += 1
-    if not whole or whole < STEPS_WHOLE * len(common) or len(common) < 2:
+    if whole < max(2, STEPS_WHOLE * len(common)):
+        return refusal
+    if not _only_lost(common, steps):
         return refusal
     note = f"paired in {whole} of {len(common)} steps, because {refusal.reason}"
-    return np.concatenate(kept), note
+    return np.concatenate(kept), Proof.STEPS, note
+
+
+def _only_lost(common: Sequence[int], steps: Sequence[Int64Array]) -> bool:
+    """Whether the steps differ as if records were lost, and not as if they were in other steps.
+
+    A collective that is counted for the next step is missing in one and too many in another; a lost
+    one stays missing. The rank with the most is what the others are compared with.
+    """
+    counts = np.array([[int((own == step).sum()) for step in common] for own in steps])
+    behind = counts - counts[np.argmax(counts.sum(axis=1))]
+    return bool(((behind >= 0).all(axis=1) | (behind <= 0).all(axis=1)).all())
+
+
+def _by_number(
+    ranks: Sequence[int],
+    rows: Sequence[NDArray[np.intp]],
+    texts: Sequence[list[str]],
+    numbers: Sequence[Int64Array],
+) -> _Found | Refused:
+    """Pair what has one number on all members, if its signatures agree everywhere."""
+    common = numbers[0]
+    for own in numbers[1:]:
+        common = np.intersect1d(common, own, assume_unique=True)
+    least = min(len(own) for own in numbers)
+    if len(common) < max(1, LEAST_OVERLAP * least):
+        return Refused(
+            reason=f"the process group's own numbers have only {len(common)} of {least} "
+            "collectives in common on all ranks"
+        )
+    table = []
+    for rank, mine, own, signs in zip(ranks, rows, numbers, texts, strict=True):
+        index = np.searchsorted(own, common)
+        table.append(mine[index])
+        for number, here, there in zip(
+            common.tolist(), index, np.searchsorted(numbers[0], common), strict=True
+        ):
+            if signs[here] != texts[0][there]:
+                return Refused(
+                    reason=f"number {number} of the group is {signs[here]} on rank {rank} and "
+                    f"{texts[0][there]} on rank {ranks[0]}"
+                )
+    return np.stack(table, axis=1), Proof.NUMBERS, ""
 
 
 def _described(
     key: GroupKey, rows: Sequence[NDArray[np.intp]], views: Sequence[RankTimeline]
-) -> tuple[list[list[str]], list[Int64Array]]:
-    """Return the signature and the number of the step of each collective, by member."""
+) -> tuple[list[list[str]], list[Int64Array], list[Int64Array]]:
+    """Return signature and number of the step of each collective, by member; and its own number.
+
+    There are no numbers unless all have one and each collective one of its own. Sends and receives
+    are counted by each side for itself: their numbers say nothing.
+    """
     labels = [[view.calls.labels[i] for i in r] for view, r in zip(views, rows, strict=True)]
     counted = all(label.elements >= 0 for own in labels for label in own)
-    in_sequence = all(label.seq >= 0 for own in labels for label in own)
+    in_sequence = key.source < 0 and all(label.seq >= 0 for own in labels for label in own)
+    numbers = [np.array([label.seq for label in own], dtype=np.int64) for own in labels]
+    ascending = in_sequence and all(len(own) and (np.diff(own) > 0).all() for own in numbers)
     texts, steps = [], []
     for view, mine, own in zip(views, rows, labels, strict=True):
         signs = [_signature(view, int(i), label, key, counted) for i, label in
                  zip(mine, own, strict=True)]  # fmt: skip
-        if in_sequence:  # the number that the process group itself gave
+        if in_sequence and not ascending:  # they began again, or serve several kernels each
             signs = [f"{sign}, number {label.seq}" for sign, label in zip(signs, own, strict=True)]
         texts.append(signs)
         step = view.call_step[mine]
         steps.append(np.where(step >= 0, view.steps[np.maximum(step, 0)], -1))
-    return texts, steps
+    return texts, steps, numbers if ascending else []
+
+
+def _by_clocks(
+    ranks: Sequence[int], views: Sequence[RankTimeline], table: NDArray[np.intp], proof: Proof
+) -> Refused | None:
+    """Return why the time of day speaks against an order that repeats itself, or None."""
+    told = {
+        i: offset for i, v in enumerate(views) if (offset := v.trace.wall_offset_ns) is not None
+    }
+    if not told:
+        return None
+    calls, numbers = views[0].calls, dict[tuple[str, int], int]()
+    signs = [
+        numbers.setdefault((calls.what[row], int(calls.grid[row])), len(numbers))
+        for row in table[:, 0].tolist()
+    ]
+    end = [views[i].calls.end_ns[table[:, i]] + offset for i, offset in told.items()]
+    return another_repetition(
+        [ranks[i] for i in told], np.array(signs, dtype=np.int64), np.stack(end, axis=1),
+        numbered=proof == Proof.STEPS,
+    )  # fmt: skip
 
 
 def _anchored(texts: Sequence[list[str]], steps: Sequence[Int64Array]) -> list[list[str]]:

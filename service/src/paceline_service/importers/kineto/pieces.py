@@ -15,6 +15,7 @@ import msgspec
 
 from paceline_service.importers.kineto import names
 from paceline_service.importers.kineto.event import Args, Event
+from paceline_service.importers.kineto.kernels import is_of_a_collective, looks_like_communication
 from paceline_service.importers.kineto.stream import TraceFile
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class Piece(msgspec.Struct, array_like=True):
     kernel_names: list[str] = []
     """Of the rows of GPU that communicate; ``kernel_args`` beside them."""
     kernel_args: list[Args | None] = []
+    suspects: dict[str, int] = {}
+    """Kernels that look like communication but are of no known name: how many of each."""
+    compute_streams: set[int] = set()
+    """Streams on which other kernels ran."""
     call_names: list[str] = []
     call_args: list[Args | None] = []
     odd_times: int = 0
@@ -129,10 +134,13 @@ class _Sorter:
         return piece
 
     def _gpu(self, kernels: list[Timed], copies: list[Timed], piece: Piece) -> array[float]:
-        communicates = [names.is_communication(event.name) for event in kernels]
+        communicates = [names.is_communication(e.name) or _is_called(e) for e in kernels]
         talking = [e for e, talks in zip(kernels, communicates, strict=True) if talks]
         piece.kernel_names = [event.name for event in talking]
         piece.kernel_args = [event.args for event in talking]
+        silent = [e for e, talks in zip(kernels, communicates, strict=True) if not talks]
+        piece.compute_streams = {_stream(event) for event in silent}
+        piece.suspects = _suspects(silent)
         events = kernels + copies
         stream = [_stream(e) if talks else -1 for e, talks in zip(kernels, communicates,
                   strict=True)]  # fmt: skip
@@ -187,6 +195,23 @@ class _Sorter:
             return self._threads.setdefault((event.pid, event.tid), len(self._threads))
         except TypeError:  # a list or an object names no thread
             return -1
+
+
+def _is_called(kernel: Timed) -> bool:
+    """Whether a kernel of no known name carries what the call of a collective said."""
+    args = kernel.args
+    return args is not None and args.collective is not None and is_of_a_collective(kernel.name)
+
+
+def _suspects(kernels: list[Timed]) -> dict[str, int]:
+    found = {
+        name: 0 for name in {kernel.name for kernel in kernels} if looks_like_communication(name)
+    }
+    if found:
+        for kernel in kernels:
+            if kernel.name in found:
+                found[kernel.name] += 1
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ class Trace:
         launches: correlation, start, end, thread.
         kernels: of communication: start, end, correlation, stream; ``kernel_names`` and
             ``kernel_args`` beside them.
+        compute_streams: those on which other kernels ran.
+        suspects: kernels that look like communication but are of no known name.
         calls: of c10d and its backends on the host: start, end, thread; ``call_names`` and
             ``call_args`` beside them.
         host: what operators ran on the CPU: start, end.
@@ -78,6 +81,8 @@ class Trace:
     kernels: Columns = field(default_factory=lambda: Columns(4))
     kernel_names: list[str] = field(default_factory=list)
     kernel_args: list[Args | None] = field(default_factory=list)
+    compute_streams: set[int] = field(default_factory=set)
+    suspects: Counter[str] = field(default_factory=Counter)
     calls: Columns = field(default_factory=lambda: Columns(3))
     call_names: list[str] = field(default_factory=list)
     call_args: list[Args | None] = field(default_factory=list)
