@@ -32,6 +32,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._steps_left = 0
+        self._distinct: dict[tuple[str, str], list[int]] = {}
         self._budget = _STEPS_BASE + _STEPS_PER_BYTE * path.stat().st_size
         # Immutable: neither a lock nor a journal beside it is looked at, and nothing is written.
         uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
@@ -78,10 +79,12 @@ class Database:
         """Return the different whole numbers of a column, ascending; none if there is no such."""
         if not self.has(table, column):
             return []
-        found: set[int] = set()
-        for part in self.tables(table, [column]):
-            found.update(np.unique(part).tolist())
-        return sorted(found)
+        if (table, column) not in self._distinct:
+            found: set[int] = set()
+            for part in self.tables(table, [column]):
+                found.update(np.unique(part).tolist())
+            self._distinct[table, column] = sorted(found)
+        return self._distinct[table, column]
 
     def text(self, table: str, key: str, column: str, number: int) -> str:
         """Return one text by its key, which must be ``keyed``; empty where there is none."""
