@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paceline.event_log import ROW_FIELDS, LogGroup
+from paceline.event_log import LogGroup
 from paceline.vocabulary import Op, Phase, RecordKind
 from paceline_service.analysis.options import Options
 from paceline_service.importers.faults import Faults
@@ -204,8 +204,8 @@ def _sum(times: Mapping[str, Mapping[int, float]], rank: int, names: tuple[str, 
 
 
 def _row(
-    kind: int, code: int, step: int, start_ns: int, end_ns: int, **more: int
-) -> tuple[int, ...]:
-    values = {"kind": int(kind), "code": code, "step": step, "peer": -1, "start_ns": start_ns,
-              "end_ns": end_ns, **more}  # fmt: skip
-    return (*(values.get(name, 0) for name in ROW_FIELDS), 0, 0)
+    kind: int, code: int, step: int, start_ns: int, end_ns: int, *,
+    group: int = 0, seq: int = 0, peer: int = -1, join_ns: int = 0,
+) -> tuple[int, ...]:  # fmt: skip
+    """Return a row of the spool: the columns of ``ROW_FIELDS``, then file and line."""
+    return (int(kind), code, group, seq, step, peer, 0, start_ns, end_ns, join_ns, 0, 0, 0, 0)
