@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,34 +11,38 @@ import numpy as np
 
 from paceline_service.analysis.blame.arrivals import HOST_LATE_NS, LastArrivals
 from paceline_service.analysis.report import Finding
+from paceline_service.importers.kineto.kernels import function_of
+from paceline_service.importers.kineto.rank import Busy
 from paceline_service.importers.kineto.windows import Window
 
 _SHOWN = 8
+_NAME_LENGTH = 120
 
 
 def trace_facts(windows: Sequence[Window], arrivals: LastArrivals) -> dict[str, Any]:
-    """Return the object ``data.trace`` of the report (docs/offline.md)."""
-    ranks = []
+    """Return the object ``data.trace`` of the report (docs/math/trace-facts.md)."""
+    rows = []
     for rank in sorted({rank for window in windows for rank in window}):
-        busy = [window[rank].busy for window in windows if rank in window]
-        ranks.append(
+        own = [window[rank] for window in windows if rank in window]
+        rows.append(
             {
                 "rank": rank,
-                "files": [w[rank].trace.path.name for w in windows if rank in w],
-                "window_ns": sum(b.window_ns for b in busy),
-                "compute_ns": sum(b.compute_ns for b in busy),
-                "communication_ns": sum(b.communication_ns for b in busy),
-                "memory_ns": sum(b.memory_ns for b in busy),
-                "busy_ns": sum(b.busy_ns for b in busy),
-                "overlap_ns": sum(b.overlap_ns for b in busy),
-                "exposed_communication_ns": sum(b.exposed_ns for b in busy),
-                "idle_ns": sum(b.idle_ns for b in busy),
+                "files": [timeline.trace.path.name for timeline in own],
+                "device": "gpu" if all(timeline.on_device for timeline in own) else "cpu",
+                "communication_calls": sum(len(timeline.calls) for timeline in own),
+                **_time([timeline.busy for timeline in own]),
             }
         )
+    every = [timeline.busy for window in windows for timeline in window.values()]
     return {
         "collectives": arrivals.collectives,
         "wait_ns": arrivals.total_ns,
-        "ranks": ranks,
+        "job": _time(every),
+        "ranks": rows,
+        "unknown_kernels": [
+            {"name": name[:_NAME_LENGTH], "count": count}
+            for name, count in _suspects(windows).most_common(_SHOWN)
+        ],
         "last_arrivers": [
             {
                 "rank": rank,
@@ -50,6 +55,43 @@ def trace_facts(windows: Sequence[Window], arrivals: LastArrivals) -> dict[str, 
             for rank in _order(arrivals)
         ],
     }
+
+
+def _time(parts: Sequence[Busy]) -> dict[str, Any]:
+    """Return what some ranks did with their time, and the shares that follow from it."""
+    window = sum(part.window_ns for part in parts)
+    compute = sum(part.compute_ns for part in parts)
+    communication = sum(part.communication_ns for part in parts)
+    overlap = sum(part.overlap_ns for part in parts)
+    idle = sum(part.idle_ns for part in parts)
+    return {
+        "window_ns": window,
+        "compute_ns": compute,
+        "communication_ns": communication,
+        "memory_ns": sum(part.memory_ns for part in parts),
+        "busy_ns": sum(part.busy_ns for part in parts),
+        "overlap_ns": overlap,
+        "exposed_communication_ns": communication - overlap,
+        "idle_ns": idle,
+        "gamma": _ratio(communication, compute),
+        "overlap_ratio": _ratio(overlap, communication),
+        "exposed_ratio": _ratio(communication - overlap, window),
+        "idle_ratio": _ratio(idle, window),
+    }
+
+
+def _ratio(part_ns: int, whole_ns: int) -> float | None:
+    return part_ns / whole_ns if whole_ns > 0 else None
+
+
+def _suspects(windows: Sequence[Window]) -> Counter[str]:
+    """Return the kernels that look like communication but are of no known name."""
+    found: Counter[str] = Counter()
+    for window in windows:
+        for timeline in window.values():
+            for name, count in timeline.trace.suspects.items():
+                found[function_of(name)] += count
+    return found
 
 
 def cause_of(arrivals: LastArrivals, rank: int) -> str:
@@ -97,6 +139,7 @@ def notes_of(windows: Sequence[Window], arrivals: LastArrivals, assumed: bool) -
             "no trace names process groups; one group of all ranks was assumed, because the order "
             "of the collectives agrees on all of them"
         )
+    notes += _unknown_kernels(windows)
     silent = [t for t in timelines if not len(t.calls) and t.trace.call_names and not t.on_device]
     if silent:
         notes.append(
@@ -104,6 +147,18 @@ def notes_of(windows: Sequence[Window], arrivals: LastArrivals, assumed: bool) -
             "with ProfilerActivity.CUDA"
         )
     return notes
+
+
+def _unknown_kernels(windows: Sequence[Window]) -> list[str]:
+    found = _suspects(windows)
+    if not found:
+        return []
+    parts = [f"{name[:_NAME_LENGTH]} ({count:,})" for name, count in found.most_common(_SHOWN)]
+    more = f" and {len(found) - _SHOWN} others" if len(found) > _SHOWN else ""
+    return [
+        f"{found.total():,} kernels look like communication but are of no known name: "
+        f"{', '.join(parts)}{more}; they count as computation, and are not paired"
+    ]
 
 
 def _arrival_notes(arrivals: LastArrivals) -> list[str]:
