@@ -45,7 +45,7 @@ def test_ranks_whose_schedules_begin_at_other_times_are_brought_onto_one_axis(
     early, late = ([row["wait_ns"] for row in one["ranks"]] for one in (together, apart))
     # A schedule that begins later waits that much less for its first micro-batch.
     begun = [12 * 5_000_000 * stage for stage in range(4)]
-    assert [e - l for e, l in zip(early, late, strict=True)] == pytest.approx(begun, abs=20)
+    assert [a - b for a, b in zip(early, late, strict=True)] == pytest.approx(begun, abs=20)
     assert apart["data"]["timings"]["alignment_margin_ms"] < 1
 
 

@@ -40,13 +40,14 @@ class Job:
         return self.attempts[-1] if self.attempts else []
 
 
-def read_job(paths: Sequence[Path], faults: Faults) -> Job:
+def read_job(paths: Sequence[Path], faults: Faults, recorder: Recorder) -> Job:
     """Read the logs of one job, each of which may hold several attempts or one rank.
+
+    What they know of every rank goes to ``recorder``.
 
     Raises:
         InputError: they hold no times of training, or are of several jobs.
     """
-    recorder = Recorder()
     read: list[tuple[Path, Series]] = []
     owner: dict[int, Path] = {}
     for path in paths:

@@ -13,6 +13,7 @@ from paceline_service.importers.log import EventLog
 from paceline_service.importers.timing_logs.detector import Named, named_by
 from paceline_service.importers.timing_logs.facts import Change, Facts, facts_of
 from paceline_service.importers.timing_logs.job import Job, read_job
+from paceline_service.importers.timing_logs.records import Recorder
 from paceline_service.importers.timing_logs.resolved import about_records, told_by_records
 from paceline_service.importers.timing_logs.summary import timings
 from paceline_service.importers.timing_logs.timers import phase_of
@@ -43,7 +44,15 @@ def read_timing_logs(paths: Sequence[Path], faults: Faults) -> EventLog:
     Raises:
         InputError: they hold no times of training, or are of several jobs.
     """
-    job = read_job(paths, faults)
+    recorder = Recorder()
+    try:
+        return _log(read_job(paths, faults, recorder), faults)
+    except BaseException:
+        recorder.spool.close()
+        raise
+
+
+def _log(job: Job, faults: Faults) -> EventLog:
     facts = facts_of(job.latest) if job.latest else None
     if facts is not None:
         facts.resolved = job.recorder.any
@@ -56,6 +65,7 @@ def read_timing_logs(paths: Sequence[Path], faults: Faults) -> EventLog:
     if told.resolved:
         log = job.recorder.log(job.places.world_size, faults)
     else:
+        job.recorder.spool.close()
         log = EventLog(world_size=job.places.world_size, faults=faults)
     log.world_size_told = "world_size" in job.settings
     log.finish = told.finish

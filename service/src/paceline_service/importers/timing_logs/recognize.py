@@ -35,7 +35,7 @@ def holds_timing_log(path: Path) -> bool:
     before, read = b"", 0
     try:
         with open_binary(path) as file:
-            while read < MAX_BYTES and (chunk := file.read(_CHUNK_BYTES)):
+            while read < MAX_BYTES and (chunk := file.read1(_CHUNK_BYTES)):  # type: ignore[attr-defined]
                 if not read and (_NOT_TEXT.search(chunk) or _is_structured(chunk)):
                     return False
                 if _STATEMENTS.search(before + chunk):

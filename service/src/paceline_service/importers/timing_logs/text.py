@@ -93,7 +93,8 @@ class LogLines:
             first = True
             while True:
                 try:
-                    chunk = file.read(_CHUNK_BYTES)
+                    # Not read: of a damaged gzip file it would keep what is sound to itself.
+                    chunk = file.read1(_CHUNK_BYTES)  # type: ignore[attr-defined]
                 except (EOFError, OSError, zlib.error) as error:
                     message = f"it breaks off or is damaged ({error}); what is before is used"
                     self._faults.add("truncated_file", self._path, None, message)
