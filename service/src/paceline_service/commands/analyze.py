@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from paceline_service.commands.analyze_outputs import AnalyzeFormat, chosen_outputs
+from paceline.errors import InputError
+from paceline_service.commands.analyze_outputs import AnalyzeFormat, Output, chosen_outputs
 from paceline_service.commands.analyze_story import StepsSeen
 from paceline_service.commands.analyze_writer import Asked, write_all
 from paceline_service.commands.analyzed import analyzed
@@ -52,16 +53,35 @@ def _analyze(
     ranks: Annotated[
         str | None, typer.Option(metavar="LIST", help="Ranks that a Perfetto file draws.")
     ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Compare two runs: give two PATHs, before and after."),
+    ] = False,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATIO", help="With --compare: what is smaller is no difference (0.005)."
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse input of which anything is unusable.")
     ] = False,
 ) -> int:
     """Name the rank that slows a job, from its event logs or traces.
 
-    Exit status: 0 healthy, 1 findings, 2 bad input, 3 insufficient evidence.
+    With --compare: tell what differs between two runs.
+
+    Exit status: 0 healthy, 1 findings, 2 bad input, 3 insufficient evidence. With --compare: 0 no
+    worse, 1 slower or a finding came, 2 bad input, 3 too few steps.
     """
-    kinds = kinds_to_fail_on(fail_on)
     outputs = chosen_outputs(form, output or [])
+    if compare:
+        if steps is not None or ranks is not None:
+            raise InputError("--steps and --ranks are for a Perfetto file, not for --compare")
+        return _compare(paths, outputs, fail_on, tolerance, strict=strict)
+    if tolerance is not None:
+        raise InputError("--tolerance is for --compare")
+    kinds = kinds_to_fail_on(fail_on)
     asked = Asked.of(paths, outputs, steps=steps, ranks=ranks)
     seen = StepsSeen()
     try:
@@ -71,3 +91,19 @@ def _analyze(
             return exit_status(answer.report, kinds)
     finally:
         seen.close()
+
+
+def _compare(
+    paths: Sequence[Path],
+    outputs: Sequence[Output],
+    fail_on: str | None,
+    tolerance: float | None,
+    *,
+    strict: bool,
+) -> int:
+    from paceline_service.commands.compare import REGRESSION, compare
+
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise InputError(f"--tolerance {tolerance} is no ratio from 0 to 1; 0.02 is 2 %")
+    kinds = kinds_to_fail_on(fail_on, REGRESSION)
+    return compare(paths, outputs, fail_on=kinds, tolerance=tolerance, strict=strict)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from paceline_service.export import missing, words
 from paceline_service.export.device_time import device_times
 from paceline_service.export.html.charts import heat_rows, heatmap, step_times
 from paceline_service.export.html.devices import device_section
+from paceline_service.export.html.document import bullets, document, facts, footer, section
 from paceline_service.export.html.markup import Markup, h, join
 from paceline_service.export.html.sawtooth import legend, sawtooth, words_of
 from paceline_service.export.html.story import Story
-from paceline_service.export.html.style import POLICY, STYLE
 from paceline_service.export.html.tables import (
     incident_table,
     node_table,
@@ -31,8 +30,6 @@ from paceline_service.export.units import (
 
 Json = Mapping[str, Any]
 MOST_FINDINGS = 24
-MOST_LINES = 12
-"""Of evidence of a finding, and of notes."""
 _NONE = "\u2013"
 _LABELS = {
     "straggler": ("Straggler", "bad"), "communication": ("Slow communication", "bad"),
@@ -59,23 +56,13 @@ def html_report(report: Json, story: Story | None = None) -> str:
         _devices(report),
         _findings(report, main),
         _what_if(report, story),
-        _section("Incidents", incident_table(story.incidents, report)),
-        _section("Nodes", node_table(report, story.nodes), long=True),
-        _section("Ranks", rank_table(report, story.nodes), long=True),
+        section("Incidents", incident_table(story.incidents, report)),
+        section("Nodes", node_table(report, story.nodes), long=True),
+        section("Ranks", rank_table(report, story.nodes), long=True),
         _data(report, story),
-        _footer(story),
+        footer(story.made_wall_ns, story.asked, story.url),
     ]
-    head = h(
-        "head",
-        h("meta", charset="utf-8"),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        h("meta", name_="referrer", content="no-referrer"),
-        h("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        h("title", f"{_name(report)}: {words.headline(report)}"),
-        h("style", Markup(STYLE)),
-    )
-    body = h("body", h("main", *(part for part in parts if part is not None)))
-    return f'<!doctype html>\n<html lang="en">{head}\n{body}</html>\n'
+    return document(f"{_name(report)}: {words.headline(report)}", parts)
 
 
 def _name(report: Json) -> str:
@@ -108,9 +95,9 @@ def _verdict(report: Json, main: Json | None) -> Markup:
         notes = _notes(report)
         if kind == "insufficient_evidence":
             notes = notes or missing.what_is_missing(report)
-        body = [h("h1", words.headline(report)), _list(notes)]
+        body = [h("h1", words.headline(report)), bullets(notes)]
         if kind == "insufficient_evidence":
-            body += [h("h2", "What to do", class_="minor"), _list(missing.what_to_do(report))]
+            body += [h("h2", "What to do", class_="minor"), bullets(missing.what_to_do(report))]
     else:
         body = [h("h1", words.statement(main, report)), *_finding(main, report, "h2")]
     return h("header", badge, *body, class_=f"card tone-{tone}")
@@ -126,7 +113,7 @@ def _finding(finding: Json, report: Json, heading: str) -> list[Markup]:
     if finding.get("confidence") is not None:
         evidence.append(f"Confidence: {format_confidence(finding['confidence'])}.")
     if evidence:
-        parts += [h(heading, "Why", class_="minor"), _list(evidence)]
+        parts += [h(heading, "Why", class_="minor"), bullets(evidence)]
     if finding.get("action"):
         parts += [h(heading, "What to do next", class_="minor"), h("pre", finding["action"])]
     return parts
@@ -137,7 +124,7 @@ def _facts(report: Json) -> Markup:
     data: Json = report.get("data") or {}
     complete = "complete" if data.get("complete") else "incomplete"
     stands = report.get("verdict") in ("hang", "desync")  # its own cost is told above
-    facts = [
+    items = [
         ("slowdown", _told(report.get("slowdown"), format_times), "of what steps could take"),
         ("waiting", _told(report.get("idle_ratio"), format_ratio), "of all ranks' time"),
         ("wasted", _told(report.get("wasted_gpu_s"), format_gpu_s),
@@ -147,11 +134,7 @@ def _facts(report: Json) -> Markup:
         ("ranks seen", f"{job.get('ranks_observed') or 0:,}",
          f"of {job.get('world_size') or 0:,}; data {complete}"),
     ]  # fmt: skip
-    return h(
-        "section",
-        h("dl", *(h("div", h("dt", k), h("dd", v, h("small", about))) for k, v, about in facts)),
-        class_="facts", aria_label="Figures",
-    )  # fmt: skip
+    return facts(items)
 
 
 def _told(value: Any, say: Any) -> str:
@@ -229,7 +212,7 @@ def _what_if(report: Json, story: Story) -> Markup | None:
         parts.append(table)
     if told := words.replayed(report):
         parts.append(h("p", told, class_="quiet"))
-    return _section("What leaving them out gives back", join(parts) if parts else None)
+    return section("What leaving them out gives back", join(parts) if parts else None)
 
 
 def _data(report: Json, story: Story) -> Markup:
@@ -244,39 +227,8 @@ def _data(report: Json, story: Story) -> Markup:
         items += _notes(report)
     if story.detail.get("run_id"):
         items.append(f"run {story.detail['run_id']}")
-    return h("section", h("h2", "What this stands on"), _list(items))
+    return h("section", h("h2", "What this stands on"), bullets(items))
 
 
 def _notes(report: Json) -> list[str]:
     return [str(note) for note in (report.get("data") or {}).get("notes") or ()]
-
-
-def _footer(story: Story) -> Markup:
-    parts = ["Made by Paceline"]
-    if story.made_wall_ns > 0:
-        parts.append(f" on {utc(story.made_wall_ns)}")
-    said: list[Markup] = [h("span", "".join(parts) + ".")]
-    if story.asked:
-        said += [Markup(" "), h("span", f"Made again by: {story.asked}")]
-    if story.url and urlsplit(story.url).scheme in ("http", "https"):
-        link = h("a", story.url, href=story.url, rel="noreferrer noopener")
-        said += [h("br"), h("span", "Live: "), link]
-    return h("footer", *said)
-
-
-def _section(title: str, content: Markup | None, *, long: bool = False) -> Markup | None:
-    if content is None:
-        return None
-    inner = h("div", content, class_="scroll")
-    return h("section", h("h2", title), inner, class_="long" if long else None)
-
-
-def _list(items: Sequence[str]) -> Markup:
-    shown = [h("li", _sentence(item)) for item in items[:MOST_LINES]]
-    if len(items) > MOST_LINES:
-        shown.append(h("li", f"{len(items) - MOST_LINES} more; the JSON report has all."))
-    return h("ul", *shown) if shown else Markup("")
-
-
-def _sentence(item: str) -> str:
-    return item[:1].upper() + item[1:] if item.partition(" ")[0].isalpha() else item

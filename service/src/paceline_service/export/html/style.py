@@ -75,7 +75,7 @@ svg{display:block}
 svg.chart{width:100%;min-width:680px;height:auto;margin:4px 0 6px;
 font:12px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 svg.bar{width:90px;height:10px}
-svg.wide{width:220px}
+svg.wide{width:220px}svg.change{width:150px}
 svg.swatch{display:inline-block;width:14px;height:12px;margin-right:5px;vertical-align:-1px}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;font-size:12px;color:var(--ink-2)}
 text{fill:var(--ink)}
@@ -88,6 +88,8 @@ text.mark{fill:var(--bad)}
 .since{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:4 3;fill:none}
 .band{fill:var(--forward);opacity:.45}
 .line{fill:none;stroke:var(--backward);stroke-width:1.5}
+.line.before{stroke:var(--ink-3);stroke-dasharray:5 3}
+svg.wider{width:26px}.worse{fill:var(--bad)}
 footer{color:var(--ink-3);font-size:13px}
 @media print{
 @page{margin:12mm}
