@@ -38,7 +38,7 @@ class Axis:
 
 
 def lay_out(
-    instances: Instances, steps: Steps, exec_ns: Int64Array, ended_ns: Int64Array, *, timed: bool
+    instances: Instances, steps: Steps, exec_ns: Int64Array, around_ns: Int64Array, *, timed: bool
 ) -> Axis:
     """Lay the comparable instances on one axis.
 
@@ -46,10 +46,10 @@ def lay_out(
         instances: what is laid.
         steps: which step each belongs to.
         exec_ns: (M,) duration of each row.
-        ended_ns: (M,) when each ended, as its process tells; only the order counts.
+        around_ns: (M,) when each ended, as its process tells; only the order counts.
         timed: whether the ends of the steps are times.
     """
-    order = _in_order(instances, steps, ended_ns)
+    order = _in_order(instances, steps, around_ns)
     count = len(steps.end_ns)
     ranks, of = np.unique(instances.rank, return_inverse=True)
     of = of.reshape(-1)
@@ -85,25 +85,50 @@ def lay_out(
     return Axis(begin_ns=begin, end_ns=end, order=order, step_end_ns=step_end)
 
 
-def _in_order(instances: Instances, steps: Steps, ended_ns: Int64Array) -> NDArray[np.intp]:
-    """Return the comparable instances by step, and within it as their members wrote them."""
+def _in_order(instances: Instances, steps: Steps, around_ns: Int64Array) -> NDArray[np.intp]:
+    """Return the comparable instances by step, and within it as they follow each other.
+
+    Which of two communicators was first is known of one step only as exactly as the dumps are
+    far apart. Steps repeat, and dumps fall everywhere in them: the mean over all steps and ranks
+    tells it.
+    """
     usable = np.flatnonzero(instances.comparable)
-    # How far into its step each row is, of all rows of its rank: clocks of hosts may differ.
     step = steps.of_instance[instances.instance]
-    by = np.lexsort((ended_ns, step, instances.rank))
-    new = np.ones(len(by), dtype=np.bool_)
-    new[1:] = (step[by[1:]] != step[by[:-1]]) | (instances.rank[by[1:]] != instances.rank[by[:-1]])
-    begin = np.flatnonzero(new)
-    part = np.cumsum(new) - 1
-    size = np.diff(np.append(begin, len(by)))
-    share = np.empty(len(by))
-    share[by] = (np.arange(len(by)) - begin[part] + 0.5) / size[part]
-    far = np.add.reduceat(share, instances.first) / np.diff(np.append(instances.first, len(share)))
-    far = far + steps.of_instance
+    offset = (around_ns - steps.end_ns[step]).astype(np.float64)
+    ranks, of = np.unique(instances.rank, return_inverse=True)
+    of = of.reshape(-1)
+    pacing = steps.kind[instances.instance] == steps.kind[instances.instance].max(initial=0)
+    for rank in range(len(ranks)):  # clocks of hosts may differ
+        mine = of == rank
+        told = offset[mine & pacing]
+        offset[mine] -= np.median(told if len(told) else offset[mine])
+    slot = _slots(instances, steps)
+    of_row = slot[instances.instance]
+    inner = of_row >= 0
+    count = np.bincount(of_row[inner], minlength=1)
+    mean = np.bincount(of_row[inner], weights=offset[inner]) / np.maximum(count, 1)
+    size = np.diff(np.append(instances.first, len(offset)))
+    far = np.add.reduceat(offset, instances.first) / size
+    far[slot >= 0] = mean[slot[slot >= 0]]
     # Numbers of a function ascend whatever the dumps say.
     for mine in _channels(instances, usable):
-        far[mine] = np.maximum.accumulate(far[mine])
+        same = np.append(True, np.diff(steps.of_instance[mine]) != 0)
+        for part in np.split(mine, np.flatnonzero(same)[1:]):
+            far[part] = np.maximum.accumulate(far[part])
     return usable[np.lexsort((instances.sn[usable], far[usable], steps.of_instance[usable]))]
+
+
+def _slots(instances: Instances, steps: Steps) -> Int64Array:
+    """Return (I,) a number for each place in a step: its kind, and how many came before it."""
+    order = np.lexsort((instances.sn, instances.comm, steps.of_instance, steps.kind))
+    new = np.ones(len(order), dtype=np.bool_)
+    for name in (instances.comm, steps.of_instance, steps.kind):
+        new[1:] &= name[order[1:]] == name[order[:-1]]
+    new[1:] = ~new[1:]
+    begin = np.flatnonzero(new)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order)) - begin[np.cumsum(new) - 1]
+    return np.where(steps.kind >= 0, steps.kind * (int(place.max(initial=0)) + 1) + place, -1)
 
 
 def _channels(instances: Instances, usable: NDArray[np.intp]) -> list[NDArray[np.intp]]:

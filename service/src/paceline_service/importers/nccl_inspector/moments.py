@@ -31,10 +31,20 @@ class Moments:
         known: TRACED by the host's clock, DUMPED from the times of the dumps, UNTIMED from the
             numbers alone: then ``end_ns`` is only an order.
         end_ns: (N,) on the wall clock of each host.
+        bounds_ns: (N,) each, the dumps after and before which it was, where that is known.
     """
 
     known: str
     end_ns: Int64Array
+    bounds_ns: tuple[Int64Array, Int64Array] | None = None
+
+    @property
+    def around_ns(self) -> Int64Array:
+        """(N,) the middle between two dumps: off by up to half their distance, but to no side."""
+        if self.bounds_ns is None:
+            return self.end_ns
+        since, until = self.bounds_ns
+        return since + (until - since) // 2
 
 
 def find_moments(recorded: Recorded) -> Moments:
@@ -44,11 +54,11 @@ def find_moments(recorded: Recorded) -> Moments:
         return Moments(known=TRACED, end_ns=end_us * _US)
     dumped = _from_dumps(recorded)
     if dumped is not None:
-        return Moments(known=DUMPED, end_ns=dumped)
+        return dumped
     return Moments(known=UNTIMED, end_ns=_from_numbers(recorded))
 
 
-def _from_dumps(recorded: Recorded) -> Int64Array | None:
+def _from_dumps(recorded: Recorded) -> Moments | None:
     process, dumped_us = recorded.column("process"), recorded.column("dumped_us")
     order = np.lexsort((np.arange(len(recorded)), dumped_us, process))
     of, at = process[order], dumped_us[order] * _US
@@ -68,9 +78,10 @@ def _from_dumps(recorded: Recorded) -> Int64Array | None:
     )
     place, count = _places(dump, recorded.column("comm")[order])
     spread = (place + 0.5) / count * (until - since)[dump]
-    end_ns = np.empty(len(order), dtype=np.int64)
-    end_ns[order] = since[dump] + spread.astype(np.int64)
-    return end_ns
+    ends, after, before = np.empty((3, len(order)), dtype=np.int64)
+    after[order], before[order] = since[dump], until[dump]
+    ends[order] = since[dump] + spread.astype(np.int64)
+    return Moments(known=DUMPED, end_ns=ends, bounds_ns=(after, before))
 
 
 def _places(dump: Int64Array, comm: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -33,6 +33,7 @@ from paceline_service.importers.nccl_inspector.records import (
     read_records,
 )
 from paceline_service.importers.nccl_inspector.steps import Steps, assign_steps
+from paceline_service.importers.nccl_inspector.victims import waited, without_victims
 from paceline_service.importers.spool import WIDTH
 
 GPU_NOISE_NS, CPU_NOISE_NS = 10_000, 200_000
@@ -62,14 +63,23 @@ def read_inspector(paths: Sequence[Path], faults: Faults) -> EventLog:
         _lone_rows(log, recorded, ranks)
         log.finish = lambda report: _finished(report, moments, ranks, notes)
         return log
-    steps = assign_steps(recorded, instances, moments.end_ns)
+    steps = assign_steps(recorded, instances, moments)
     notes.append(_about_steps(steps))
     _rows(log, recorded, ranks, instances, steps, moments)
     cpu = np.isin(recorded.column("source"), (KERNEL_GPU, UNTOLD), invert=True)
     polled = np.unique(recorded.column("comm")[cpu])
     for index in range(len(log.groups)):
         log.noise_ns[index] = CPU_NOISE_NS if index in polled else GPU_NOISE_NS
-    log.finish = lambda report: _finished(report, moments, ranks, notes)
+    waits = waited(
+        instances, recorded.column("exec_ns")[instances.row], ranks.members, ranks.world_size
+    )
+
+    def finish(report: Report) -> Report:
+        if moments.known != TRACED:
+            report = replace(report, findings=without_victims(report.findings, waits))
+        return _finished(report, moments, ranks, notes)
+
+    log.finish = finish
     return log
 
 
@@ -94,7 +104,7 @@ def _rows(
     moments: Moments,
 ) -> None:
     exec_ns = recorded.column("exec_ns")[instances.row]
-    ended_ns = moments.end_ns[instances.row]
+    around_ns = moments.around_ns[instances.row]
     if moments.known == TRACED:
         # What is incomplete takes its time too, but nobody is compared in it.
         whole = np.array([bool((members >= 0).all()) for members in ranks.members])
@@ -102,7 +112,7 @@ def _rows(
         begin, end = _traced(recorded, instances.row)
         order = np.lexsort((instances.sn, steps.of_instance))
     else:
-        axis = lay_out(instances, steps, exec_ns, ended_ns, timed=moments.known != UNTIMED)
+        axis = lay_out(instances, steps, exec_ns, around_ns, timed=moments.known != UNTIMED)
         chosen = np.flatnonzero(instances.comparable[instances.instance])
         begin, end, order = axis.begin_ns, axis.end_ns, axis.order
     seq = _numbered(instances, order)

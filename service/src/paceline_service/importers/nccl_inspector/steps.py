@@ -15,9 +15,10 @@ import numpy as np
 from paceline.vocabulary import BARRIER_LIKE_OPS
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.importers.nccl_inspector.instances import Instances
+from paceline_service.importers.nccl_inspector.moments import Moments
 from paceline_service.importers.nccl_inspector.records import Recorded
 
-WINDOWS = 160
+WINDOWS = 80
 """So many windows at most: enough for the evidence, and each as long as it can be."""
 LEAST_TURNS, ENOUGH_TURNS = 20, 60
 """What comes round so often can be a step; where it does it so often, steps need not be finer."""
@@ -27,6 +28,8 @@ LEAST_REPEATS = 3
 LONGEST_PERIOD = 1 << 14
 WARM_UP_SHARE = 0.2
 """Of the numbers at the beginning that need not fit the period: set-up and first steps differ."""
+MOST_IN_COMMON, EVEN_SHARE = 16, 0.06
+"""How many of the pacing collectives may make a step, and what the last, half one may be off."""
 REGULAR_SHARE = 0.95
 """Of the collectives of a kind that lie within a step of where counting puts them."""
 _BARRIER_LIKE = np.array(sorted(int(op) for op in BARRIER_LIKE_OPS))
@@ -49,15 +52,17 @@ class Steps:
     period: int
     proved: bool
     pace: str
+    kind: Int64Array
+    """(I,) number of the function in its kind of communicator, -1 for those without one."""
 
 
-def assign_steps(recorded: Recorded, instances: Instances, end_ns: Int64Array) -> Steps:
+def assign_steps(recorded: Recorded, instances: Instances, moments: Moments) -> Steps:
     """Give every instance its step.
 
     Args:
         recorded: the records.
         instances: at least one, of which one is comparable.
-        end_ns: (N,) when each record ended.
+        moments: when each record ended.
     """
     paces = [_pace_of(instances, mine, reached) for mine, reached in _kinds_of(recorded, instances)]
     pace = _pacing(paces)
@@ -65,11 +70,12 @@ def assign_steps(recorded: Recorded, instances: Instances, end_ns: Int64Array) -
     sn = instances.sn[pacing]
     proved = period > 1
     if not proved:
-        period = max(1, len(numbers) // WINDOWS)
+        period = _common(paces, pace)
+        period *= max(1, len(numbers) // (WINDOWS * period))
     number = sn // period if proved else np.searchsorted(numbers, sn) // period
     number -= number.min()
 
-    row_end = end_ns[instances.row]
+    row_end = moments.end_ns[instances.row]
     of_row = np.full(len(instances), -1, dtype=np.int64)
     of_row[pacing] = number
     paced = of_row[instances.instance]
@@ -77,7 +83,15 @@ def assign_steps(recorded: Recorded, instances: Instances, end_ns: Int64Array) -
     ranks, of = np.unique(instances.rank, return_inverse=True)
     of = of.reshape(-1)
     own_end = _ends(paced, row_end, of, len(ranks), steps)
-    job_end = _of_the_job(own_end)
+    bounds = moments.bounds_ns
+    job_end = _of_the_job(
+        own_end,
+        bounds
+        and (
+            _ends(paced, bounds[0][instances.row], of, len(ranks), steps),
+            _ends(paced, bounds[1][instances.row], of, len(ranks), steps),
+        ),
+    )
     unknown = np.flatnonzero(of_row < 0)
     if len(unknown):
         loose = np.flatnonzero(paced < 0)
@@ -99,11 +113,14 @@ def assign_steps(recorded: Recorded, instances: Instances, end_ns: Int64Array) -
                 of_row[others.chosen] = _regular(instances.sn[others.chosen], of_row[others.chosen])
         _ascend(instances, of_row, unknown)
         of_row = np.clip(of_row, 0, steps - 1)
+    kind = np.full(len(instances), -1, dtype=np.int64)
+    for place, one in enumerate(paces):
+        kind[one.chosen] = place
     func = recorded.functions[int(instances.func[pacing[0]])]
     members = recorded.communicators[int(instances.comm[pacing[0]])].size
     return Steps(
         of_instance=of_row, end_ns=job_end, period=period, proved=proved,
-        pace=f"{func} of communicators of {members} ranks",
+        pace=f"{func} of communicators of {members} ranks", kind=kind,
     )  # fmt: skip
 
 
@@ -188,6 +205,23 @@ def _pacing(paces: Sequence[_Pace]) -> _Pace:
     return best
 
 
+def _common(paces: Sequence[_Pace], pace: _Pace) -> int:
+    """Return how many of the pacing collectives all others come round with, 1 where that is none.
+
+    Three of one and four of another in each step are counted 240 to 320: windows of three hold
+    whole steps, and smaller ones do not.
+    """
+    ratios = [
+        (int(other.numbers[-1]) + 1) / (int(pace.numbers[-1]) + 1)
+        for other in paces
+        if other is not pace and other.turns >= pace.turns
+    ]
+    for count in range(1, MOST_IN_COMMON + 1):
+        if ratios and all(abs(r * count - round(r * count)) <= EVEN_SHARE for r in ratios):
+            return count
+    return 1
+
+
 def _regular(sn: Int64Array, step: Int64Array) -> Int64Array:
     """Return the steps of what happens equally often in each, told by the numbers.
 
@@ -249,19 +283,32 @@ def _ends(
     return ends
 
 
-def _of_the_job(own_end: Int64Array) -> Int64Array:
-    """Return (S,) the median end of each step; those that nobody tells lie between neighbours."""
+def _of_the_job(own_end: Int64Array, bounds: tuple[Int64Array, Int64Array] | None) -> Int64Array:
+    """Return (S,) when each step ended; those that nobody tells lie between neighbours.
+
+    Args:
+        own_end: (R, S) as each rank tells it, on its host's clock, -1 where it does not.
+        bounds: (R, S) after and before which it was for certain; None where that is not known.
+    """
     told = own_end >= 0
-    # Hosts may differ in their clocks: what each is ahead of the first must not jump into a step.
-    ends = np.where(told, own_end, np.nan).astype(np.float64)
-    base = np.nanmin(ends)
-    ends -= base
-    middle = np.full(ends.shape[1], np.nan)
+    base = int(own_end[told].min())
+    ends = np.where(told, own_end - base, np.nan).astype(np.float64)
     some = told.any(axis=0)
-    middle[some] = np.nanmedian(ends[:, some], axis=0)
-    known = np.flatnonzero(some)
-    filled = np.interp(np.arange(len(middle)), known, middle[known]) + 0.0
-    return np.maximum.accumulate(filled.astype(np.int64)) + int(base)
+    # Hosts differ in their clocks: what a rank is ahead of the others is taken off first.
+    middle = np.nanmedian(ends[:, some], axis=0)
+    ahead = np.zeros(len(ends))
+    for rank in np.flatnonzero(told.any(axis=1)).tolist():
+        ahead[rank] = np.nanmedian(ends[rank, some] - middle)
+    middle = np.nanmedian(ends[:, some] - ahead[:, None], axis=0)
+    if bounds is not None:
+        # All left together: after the latest of the dumps before it, before the earliest after.
+        since, until = (
+            np.where(told, bound - base, np.nan)[:, some] - ahead[:, None] for bound in bounds
+        )
+        earliest, latest = np.nanmax(since, axis=0), np.nanmin(until, axis=0)
+        middle = np.where(earliest < latest, np.clip(middle, earliest, latest), middle)
+    filled = np.interp(np.arange(own_end.shape[1]), np.flatnonzero(some), middle)
+    return np.asarray(np.maximum.accumulate(filled.astype(np.int64)) + base, dtype=np.int64)
 
 
 def _ascend(instances: Instances, step: Int64Array, loose: Int64Array) -> None:
