@@ -1,18 +1,14 @@
-"""``paceline analyze`` over real traces: a Gloo job recorded here, and GPU jobs of others."""
+"""``paceline analyze`` over traces of a Gloo job recorded here (of others: test_shared_data)."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from paceline.errors import InputError
-from paceline_service.cli import analyze
 from paceline_service.importers.sources import analyze_paths
-from tests.fakes.captures import shared_data
 
 pytestmark = pytest.mark.integration
 
@@ -77,56 +73,3 @@ def test_the_sleeping_rank_of_a_gloo_job_causes_the_waits(gloo: Path) -> None:
     assert first["rank"] == 1
     assert first["caused_wait_ns"] > 4 * 0.1e9
     assert report["ranks"][1]["self_ns"] > report["ranks"][0]["self_ns"] + 2 * 0.1e9
-
-
-def test_the_dlrm_job_gives_the_figures_that_were_computed_independently() -> None:
-    directory = shared_data("kineto_dlrm_8rank_v100")
-    expected = json.loads((directory / "expected.json").read_text())
-    report = analyze_paths([directory]).report
-    assert report["verdict"] == "insufficient_evidence"
-    assert report["data"]["complete"]
-    facts = report["data"]["trace"]
-    assert facts["collectives"] == expected["n_matched_collectives"]
-    assert facts["wait_ns"] == expected["total_wait_all_ranks_us"] * 1000
-    assert [(a["rank"], a["collectives"]) for a in facts["last_arrivers"]] == [
-        (7, 5), (5, 2), (4, 1),
-    ]  # fmt: skip
-    assert {a["cause"] for a in facts["last_arrivers"]} == {"host"}
-    for row, own in zip(report["ranks"], facts["ranks"], strict=True):
-        reference = expected["per_rank"][str(row["rank"])]
-        assert row["caused_wait_ns"] == reference["caused_wait_sum_us"] * 1000
-        assert row["last_arriver"] == reference["last_by_dur_count"]
-        window = reference["own_window"]
-        for name, key in (
-            ("window_ns", "window_us"), ("compute_ns", "compute_us"), ("idle_ns", "idle_us"),
-            ("communication_ns", "comm_us"), ("memory_ns", "mem_us"), ("busy_ns", "busy_us"),
-            ("overlap_ns", "overlap_us"), ("exposed_communication_ns", "exposed_comm_us"),
-        ):  # fmt: skip
-            assert own[name] == window[key] * 1000, name
-
-
-def test_the_text_tells_the_order_of_caused_waits(capsys: pytest.CaptureFixture[str]) -> None:
-    directory = shared_data("kineto_dlrm_8rank_v100")
-    assert analyze([str(directory)]) == 3
-    text = " ".join(capsys.readouterr().out.split())
-    assert (
-        "rank 7 35.5 ms (last at 5), rank 5 6.3 ms (last at 2), rank 4 5.0 ms (last at 1)" in text
-    )
-    assert "cause host" in text
-
-
-def test_every_trace_of_a_single_rank_is_read() -> None:
-    files = sorted(shared_data("kineto_single_rank").glob("*.json.gz"))
-    assert files
-    for path in files:
-        report = analyze_paths([path]).report
-        assert report["verdict"] == "insufficient_evidence", path
-        assert report["data"]["trace"]["ranks"][0]["window_ns"] > 0, path
-        json.dumps(report, allow_nan=False)
-
-
-def test_a_folder_of_traces_of_different_jobs_is_answered_in_words() -> None:
-    # Different world sizes, ranks that are there twice, and traces that tell no rank.
-    directory = shared_data("kineto_single_rank")
-    with pytest.raises(InputError, match="are both of rank 0 and both begin with step 10"):
-        analyze_paths([directory])

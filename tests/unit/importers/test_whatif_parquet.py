@@ -15,7 +15,6 @@ from paceline_service.importers.sources import Answer, analyze_paths
 from paceline_service.importers.whatif_columns import read_columns
 from paceline_service.importers.whatif_pairs import pair_transfers
 from paceline_service.importers.whatif_parquet import _grid
-from tests.fakes.captures import shared_data
 from tests.unit.importers.what_if_traces import pipeline_ops, write_trace
 
 
@@ -224,20 +223,3 @@ def test_one_rank_or_one_step_gives_an_answer(tmp_path: Path) -> None:
     assert one_step["verdict"] == "insufficient_evidence"
     one_rank = answer_of(tmp_path, [op for op in ops if op["rank"] == 0]).report
     assert one_rank["verdict"] == "insufficient_evidence"
-
-
-def test_the_published_trace_gives_the_published_figures() -> None:
-    directory = shared_data("straggler_analysis_ST")
-    expected = json.loads((directory / "expected.json").read_text())
-    report = analyze_paths([directory]).report
-    assert report["verdict"] == "stage_imbalance"
-    finding = report["findings"][0]
-    assert finding["ranks"] == [6, 7]
-    stages = report["what_if"]["stages"]
-    for stage, seconds in expected["stage_mean_compute_s"].items():
-        assert stages[int(stage)]["work_ns"] / 1e9 == pytest.approx(seconds, rel=0.01)
-    published = expected["published"]
-    assert report["what_if"]["m_s"] == pytest.approx(published["Ms"], abs=0.03)
-    assert report["what_if"]["m_w"] == pytest.approx(published["Mw"], abs=0.03)
-    assert report["what_if"]["slowdown"] == pytest.approx(published["blocking_slowdown"], abs=0.03)
-    assert f"M_S = {published['Ms']:.2f}" in " ".join(finding["evidence"])
