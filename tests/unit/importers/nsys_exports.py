@@ -15,7 +15,8 @@ from tests.unit.importers.traces import EPOCH_US, Json
 UTC_NS = EPOCH_US * 1000 - 5_000_000_000
 MACHINE = 0x0101 << 48
 WORLD = 0xFEDCBA9876543210
-COMM_INIT, COLLECTIVE = 16777217, 16777220
+PARENT = "Parent NCCL communicator ID"
+COMM_INIT, COMM_SPLIT, COLLECTIVE = 16777217, 16777218, 16777220
 _API = {"allreduce": "ncclAllReduce", "_allgather_base": "ncclAllGather"}
 
 
@@ -113,6 +114,10 @@ class _Writer:
                 (COMM_INIT, 0, 18, "NCCL communicator ID", None),
                 (COMM_INIT, 1, 5, "No. of ranks", 8), (COMM_INIT, 2, 5, "Rank", 12),
                 (COMM_INIT, 3, 5, "CUDA device", 16),
+                (COMM_SPLIT, 0, 18, "NCCL communicator ID", None), (COMM_SPLIT, 1, 18, PARENT, 8),
+                (COMM_SPLIT, 2, 5, "No. of ranks", 16), (COMM_SPLIT, 3, 5, "Rank", 20),
+                (COMM_SPLIT, 4, 5, "CUDA device", 24), (COMM_SPLIT, 5, 5, "Color", 28),
+                (COMM_SPLIT, 6, 5, "Key", 32),
                 (COLLECTIVE, 0, 18, "NCCL communicator ID", None),
                 (COLLECTIVE, 1, 22, "Message size [bytes]", 8),
             ]  # fmt: skip
@@ -153,9 +158,11 @@ class _Writer:
         for ranks in groups:
             members = json.loads(ranks)
             if self._init and self._g.payload != "none" and len(members) != world_size:
+                # As NCCL writes it: the number of ranks and the own one are those of the parent.
                 self._nvtx("ncclCommSplit", 3000, 4000, tid,
-                           {"NCCL communicator ID": comm_of(ranks), "No. of ranks": len(members),
-                            "Rank": members.index(rank), "CUDA device": local})  # fmt: skip
+                           {"NCCL communicator ID": comm_of(ranks), PARENT: WORLD,
+                            "No. of ranks": world_size, "Rank": rank, "CUDA device": local,
+                            "Color": members[0], "Key": members.index(rank)})  # fmt: skip
 
     def _kernel(self, event: Json, start: int, end: int, pid: int, device: int) -> None:
         args = event["args"]
@@ -183,9 +190,11 @@ class _Writer:
         if told and g.payload == "json":
             row["jsonText"] = json.dumps({k: f"{v:,}" for k, v in told.items()})
         if told and g.payload == "binary":
-            schema = COMM_INIT if "Rank" in told else COLLECTIVE
-            form = "<Qiiii" if schema == COMM_INIT else "<QQ"
-            body = struct.pack(form, *told.values(), *([0] if schema == COMM_INIT else []))
+            schema, form = COLLECTIVE, "<QQ"
+            if "Rank" in told:
+                split = PARENT in told
+                schema, form = (COMM_SPLIT, "<QQiiiii4x") if split else (COMM_INIT, "<Qiii4x")
+            body = struct.pack(form, *told.values())
             row["binaryData"] = struct.pack("<QQQQ", 1, schema, len(body), 32) + body
         columns = ", ".join(f'"{column}"' for column in row)
         marks = ", ".join("?" * len(row))

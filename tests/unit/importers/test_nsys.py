@@ -68,7 +68,7 @@ def test_exports_of_two_nodes_are_one_job_with_nodes_and_clocks_of_their_own(
     tmp_path: Path,
 ) -> None:
     documents = traces(TraceJob(world_size=8, steps=40, slow=5, labelled=True,
-                                clock_us=[0] * 4 + [7_000.0] * 4))  # fmt: skip
+                                clock_us=[0] * 4 + [3_000.0] * 4))  # fmt: skip
     paths = [
         write_export(tmp_path / f"{host}.sqlite", documents, ranks, host=host)
         for host, ranks in (("node-a", range(4)), ("node-b", range(4, 8)))

@@ -4,8 +4,10 @@ import numpy as np
 
 from paceline_service.importers.kineto.event import Args
 from paceline_service.importers.nsys.calls import Communicator, kernel_calls
+from paceline_service.importers.nsys.communicators import communicators
 from paceline_service.importers.nsys.payloads import Payload
 from paceline_service.importers.nsys.ranges import Ranges
+from paceline_service.importers.nsys.ranks import Ranks
 
 PAIR = Communicator(name="comm 0x7", ranks=(3, 1), size=2, ordered=True)
 FOUR = Communicator(name="comm 0x8", ranks=(0, 1, 2, 3), size=4, ordered=True)
@@ -81,3 +83,47 @@ def test_the_peer_is_not_told_where_the_order_of_the_ranks_is_not_known() -> Non
     assert (args.destination, args.group_ranks) == (None, [0, 1])
     ((_, _, _, args),) = told(("ncclSend", to(1, communicator=-1)))
     assert (args.destination, args.group_name) == (None, None)
+
+
+RANKS = Ranks(of={(0, p): p for p in range(4)}, world_size=4)
+
+
+def made(own: dict[int, list[tuple[str, Payload]]]) -> dict[int, Communicator]:
+    """Return the communicators that ranks 0 to 3 tell of."""
+    ranges = {}
+    for process, calls in own.items():
+        ranges[0, process] = Ranges(
+            nccl_names=[name for name, _ in calls], payloads=[payload for _, payload in calls]
+        )
+    return communicators(RANKS, ranges)[0]
+
+
+def test_a_communicator_has_the_ranks_that_made_it_in_the_order_of_their_places() -> None:
+    pairs = {1: (3, 0), 3: (1, 1)}
+    own = {
+        rank: [("ncclCommInitRank", Payload(communicator=5, size=2, position=place))]
+        for rank, (_, place) in pairs.items()
+    }
+    assert made(own)[5] == Communicator(name="comm 0x5", ranks=(1, 3), size=2, ordered=True)
+
+
+def test_what_splits_off_has_its_own_ranks_though_it_tells_the_places_in_its_parent() -> None:
+    own = {
+        rank: [
+            ("ncclCommSplit", Payload(communicator=6 + rank % 2, parent=4, size=4, position=rank,
+                                      key=9 - rank))
+        ]
+        for rank in range(4)
+    }  # fmt: skip
+    found = made(own)
+    assert (found[4].ranks, found[4].ordered) == ((0, 1, 2, 3), True)
+    assert (found[6].ranks, found[7].ranks) == ((2, 0), (3, 1))
+    assert found[6].ordered
+
+
+def test_who_uses_a_communicator_that_nobody_made_is_in_it() -> None:
+    use = ("ncclAllReduce", Payload(communicator=-3, payload_bytes=8))
+    found = made({0: [use], 2: [use, use]})
+    assert found[-3] == Communicator(
+        name="comm 0xfffffffffffffffd", ranks=(0, 2), size=2, ordered=False
+    )

@@ -13,16 +13,11 @@ from paceline_service.importers.kineto.job import log_of
 from paceline_service.importers.kineto.rank import RankTimeline, timeline_of
 from paceline_service.importers.kineto.windows import windows_of
 from paceline_service.importers.log import EventLog
+from paceline_service.importers.nsys.communicators import communicators
 from paceline_service.importers.nsys.database import Database
 from paceline_service.importers.nsys.process import read_process
 from paceline_service.importers.nsys.ranges import Ranges, read_ranges
-from paceline_service.importers.nsys.ranks import (
-    Process,
-    Ranks,
-    communicators,
-    count_steps,
-    find_ranks,
-)
+from paceline_service.importers.nsys.ranks import Process, Ranks, count_steps, find_ranks
 from paceline_service.importers.nsys.session import Session, read_session
 from paceline_service.importers.nsys.strings import Strings
 

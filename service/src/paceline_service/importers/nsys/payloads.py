@@ -19,11 +19,13 @@ _FORMATS = {
 }  # fmt: skip
 _NAMES = {
     "NCCL communicator ID": "communicator",
+    "Parent NCCL communicator ID": "parent",
     "Message size [bytes]": "payload_bytes",
     "No. of ranks": "size",
     "Rank": "position",
     "Peer rank": "peer",
     "Root": "root",
+    "Key": "key",
 }
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
@@ -32,11 +34,14 @@ _decode = msgspec.json.Decoder(dict[str, object]).decode
 class Payload:
     """What is told of one call of NCCL; -1 where it is not told.
 
-    ``position`` is the caller's rank within the communicator, ``size`` how many that has.
-    ``communicator`` is a hash that is the same on all its ranks, as signed 64 bits.
+    ``communicator`` is a hash that is the same on all its ranks, as signed 64 bits. ``position``
+    is the caller's rank within it, ``size`` how many it has; where there is a ``parent`` they are
+    those within that, and ``key`` orders the ranks of the new one.
     """
 
     communicator: int = -1
+    parent: int = -1
+    key: int = -1
     payload_bytes: int = -1
     size: int = -1
     position: int = -1
@@ -104,9 +109,9 @@ def _of_json(text: str) -> Payload:
 
 
 def _payload(values: dict[str, int]) -> Payload:
-    hashed = values.pop("communicator", -1)
+    hashes = {name: _signed(values.pop(name, -1)) for name in ("communicator", "parent")}
     plain = {name: value if 0 <= value < 1 << 60 else -1 for name, value in values.items()}
-    return Payload(communicator=_signed(hashed), **plain)
+    return Payload(**hashes, **plain)
 
 
 def _signed(value: int) -> int:

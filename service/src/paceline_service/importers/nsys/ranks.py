@@ -1,8 +1,7 @@
-"""Which rank each process of the exports is, and which ranks form each communicator."""
+"""Which rank each process of the exports is."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from paceline_service.importers.kineto import names
-from paceline_service.importers.nsys.calls import Communicator
-from paceline_service.importers.nsys.payloads import Payload
 from paceline_service.importers.nsys.ranges import Ranges
 from paceline_service.importers.nsys.session import Session
 
@@ -53,48 +50,6 @@ def find_ranks(sessions: Sequence[Session], ranges: Mapping[Process, Ranges]) ->
         if len(known) == len(everyone) == len(set(known.values())) > 0:
             return Ranks(of=known, world_size=max(size, _declared(sessions)), manner=manner)
     return _part_of(sessions, everyone, ranges)
-
-
-def communicators(
-    ranks: Ranks, ranges: Mapping[Process, Ranges]
-) -> tuple[dict[int, Communicator], int]:
-    """Return the communicators by hash, and how many there are, known by hash or not."""
-    places: dict[int, dict[int, int]] = defaultdict(dict)
-    users: dict[int, set[int]] = defaultdict(set)
-    sizes: dict[int, int] = {}
-    made = 0
-    for process, own in ranges.items():
-        rank = ranks.of.get(process)
-        if rank is None:
-            continue
-        made = max(made, sum(1 for p in _makings(own) if p.size > 1))
-        for payload in set(own.payloads):
-            if payload.communicator == -1:
-                continue
-            users[payload.communicator].add(rank)
-            if payload.size > 0 and payload.position >= 0:
-                places[payload.communicator][payload.position] = rank
-                sizes[payload.communicator] = payload.size
-    found = {}
-    for number, members in users.items():
-        own_places, size = places[number], sizes.get(number, 0)
-        whole = 0 < size == len(own_places) and set(own_places) == set(range(size))
-        in_order = tuple(own_places[i] for i in range(size)) if whole else tuple(sorted(members))
-        if not whole and size and size == ranks.world_size:
-            in_order, whole = tuple(range(size)), True
-        found[number] = Communicator(
-            name=f"comm {number & (1 << 64) - 1:#x}", ranks=in_order,
-            size=size or len(in_order), ordered=whole,
-        )  # fmt: skip
-    return found, max(made, len(found))
-
-
-def _makings(own: Ranges) -> list[Payload]:
-    return [
-        payload
-        for name, payload in zip(own.nccl_names, own.payloads, strict=True)
-        if name.startswith("ncclCommInit") or name.startswith("ncclCommSplit")
-    ]
 
 
 def _of_nccl(
