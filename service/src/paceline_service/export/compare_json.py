@@ -117,13 +117,14 @@ def _side(side: Side) -> Json:
 
 def _part(one: PartChange) -> Json:
     change = one.change
+    half = change.half if change is not None else 0.0
     return {
         "part": PARTS[one.part],
         "before_ns": round(one.before_ns),
         "after_ns": round(one.after_ns),
         "change_ns": round(one.after_ns) - round(one.before_ns),
-        "low_ns": round(change.low) if change is not None else None,
-        "high_ns": round(change.high) if change is not None else None,
+        "low_ns": round(change.difference - half) if change is not None else None,
+        "high_ns": round(change.difference + half) if change is not None else None,
         "p_value": change.p_value if change is not None else None,
         "significant": one.holds,
     }

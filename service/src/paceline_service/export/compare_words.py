@@ -42,7 +42,7 @@ def certainty(answer: Json) -> str:
         return f"{told} The step times alone do not prove it, the finding that {word} does."
     if answer["verdict"] == "no_difference":
         return f"{told} The smallest one that it could have shown is {smallest}."
-    return f"{told} It could have shown one of {smallest}."
+    return f"{told} From {smallest} on one would have shown."
 
 
 def where(answer: Json) -> str:
@@ -69,8 +69,8 @@ def who(answer: Json) -> list[str]:
             on = f" on {clean(row['node_after'])}" if row["node_after"] else ""
             sentences.append(
                 f"Rank {rank}{on} takes {format_ratio(abs(row['change_ratio']))} {word} time for "
-                f"its own work than before ({before}, now {after}); the median rank does not "
-                "change so."
+                f"its own work than before ({before}, now {after}); the median rank changes by "
+                f"{signed_ratio(_of_median(row))}."
             )
         if len(ranks) > _NAMED_RANKS:
             told = ranks_in_words(ranks)
@@ -121,6 +121,12 @@ def signed_ns(time_ns: int) -> str:
 def signed_ratio(ratio: float) -> str:
     """Return a difference as per cent with its sign."""
     return f"{'+' if ratio > 0 else '-' if ratio < 0 else ''}{format_ratio(abs(ratio))}"
+
+
+def _of_median(row: Json) -> float:
+    """Return by how much the rank changed that the others are measured against."""
+    ratio: float = (1 + row["change_ratio"]) / (1 + row["against_peers_ratio"]) - 1
+    return ratio
 
 
 def _cost(finding: Json) -> str:

@@ -25,16 +25,22 @@ MOST_CORRELATION = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """By how much a figure differs; the interval holds the truth in all but ``FALSE_RATE``.
-
-    ``smallest`` is the difference that the data would have shown with probability ``POWER``.
-    """
+    """By how much a figure differs; ``error`` is the standard error of the difference."""
 
     difference: float
-    low: float
-    high: float
-    smallest: float
+    error: float
+    freedom: float
     p_value: float
+
+    @property
+    def half(self) -> float:
+        """Half the interval that holds the truth in all but ``FALSE_RATE`` of the cases."""
+        return self.error and quantile(1 - FALSE_RATE / 2, self.freedom) * self.error
+
+    @property
+    def smallest(self) -> float:
+        """The difference that the data would have shown with probability ``POWER``."""
+        return self.half + (self.error and quantile(POWER, self.freedom) * self.error)
 
 
 def change(before: FloatArray, after: FloatArray, *, merge: bool = False) -> Change | None:
@@ -60,19 +66,10 @@ def change(before: FloatArray, after: FloatArray, *, merge: bool = False) -> Cha
     if error <= abs(difference) * 1e-12:
         # Nothing varies: what differs, differs.
         same = difference == 0.0
-        return Change(
-            difference=difference, low=difference, high=difference, smallest=0.0,
-            p_value=1.0 if same else 0.0,
-        )  # fmt: skip
+        return Change(difference=difference, error=0.0, freedom=1.0, p_value=1.0 if same else 0.0)
     freedom = (first + second) ** 2 / (first**2 / (len(one) - 1) + second**2 / (len(two) - 1))
-    half = quantile(1 - FALSE_RATE / 2, freedom) * error
-    return Change(
-        difference=difference,
-        low=difference - half,
-        high=difference + half,
-        smallest=half + quantile(POWER, freedom) * error,
-        p_value=two_sided(difference / error, freedom),
-    )
+    p_value = two_sided(difference / error, freedom)
+    return Change(difference=difference, error=error, freedom=freedom, p_value=p_value)
 
 
 def significant(p_values: Sequence[float | None]) -> list[bool]:

@@ -66,7 +66,7 @@ def part_table(rows: Sequence[Json]) -> Markup:
     most = max((abs(row["change_ns"]) for row in rows), default=0)
     body = []
     for row in rows:
-        held = "more than chance" if row["significant"] else ""
+        held = "yes" if row["significant"] else ""
         body.append(
             h(
                 "tr",
@@ -79,7 +79,7 @@ def part_table(rows: Sequence[Json]) -> Markup:
                 class_="bad" if row["significant"] and row["change_ns"] > 0 else None,
             )
         )
-    return _table(("part", "before", "after", "change", "", ""), body)
+    return _table(("part", "before", "after", "change", "less or more", "beyond chance"), body)
 
 
 def compared_ranks(answer: Json) -> Markup | None:
@@ -109,7 +109,7 @@ def compared_ranks(answer: Json) -> Markup | None:
                 class_="bad" if row["verdict"] == "slower" else None,
             )
         )
-    return _table(("rank", "node", "before", "after", "change", "", ""), body)
+    return _table(("rank", "node", "before", "after", "change", "less or more", "verdict"), body)
 
 
 def _bins(table: StepTable) -> Floats:
@@ -133,9 +133,6 @@ def _bar(value: float, most: float, *, held: bool) -> Markup:
 def _table(heads: Sequence[str], body: Sequence[Markup]) -> Markup:
     numbers = {"rank", "before", "after", "change"}
     head = [
-        h("th", name, scope="col", class_="number" if name in numbers else None)
-        if name
-        else h("td", "")
-        for name in heads
+        h("th", name, scope="col", class_="number" if name in numbers else None) for name in heads
     ]
     return h("table", h("thead", h("tr", *head)), h("tbody", *body))
