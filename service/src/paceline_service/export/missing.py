@@ -24,11 +24,11 @@ def what_to_do(report: Json) -> list[str]:
     job: Json = report.get("job") or {}
     world_size, observed = job.get("world_size") or 0, job.get("ranks_observed") or 0
     steps, collectives = job.get("steps") or 0, job.get("collectives") or 0
-    if world_size == 1:
-        return ["A job of one rank has nobody to wait for; profile it instead."]
     timings: Json = (report.get("data") or {}).get("timings") or {}
     if timings.get("times_of_each_rank") is False:
         return [clean(timings.get("remedy"))]
+    if world_size == 1:
+        return ["A job of one rank has nobody to wait for; profile it instead."]
     recorder: Json = (report.get("data") or {}).get("flight_recorder") or {}
     if recorder.get("remedy"):
         return [clean(recorder["remedy"])]

@@ -84,14 +84,18 @@ class _Told:
 
     def finish(self, report: Report) -> Report:
         """Return the report with what the log tells besides records."""
-        notes = self._notes()
         if self.resolved:
+            notes = self._notes()
             return replace(
                 report,
                 findings=told_by_records(report, self.job),
                 notes=[*report.notes, *notes],
             )
         findings = [*self._uniform(), *self._convicted()]
+        said = {sentence for finding in findings for sentence in finding.evidence}
+        notes = [note for note in self._notes() if note not in said]
+        if "world_size" not in self.job.settings:
+            notes.append("the log does not say how many ranks the job has")
         verdict = findings[0].kind if findings else "insufficient_evidence"
         if self.job.recorder.partial:
             notes.insert(
