@@ -16,7 +16,7 @@ from paceline.wire.frames import Frame, GroupDef, Sample
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Group, Int64Array, Records
 from paceline_service.jobs.columns import decode_frames
-from paceline_service.jobs.imported import INFO_KEY, imported_of
+from paceline_service.jobs.imported import INFO_KEY, begin, take
 from paceline_service.jobs.reorder import ReorderBuffer
 from paceline_service.jobs.sanitize import MAX_TIME_NS, sanitize_frames
 from paceline_service.jobs.sinks import Arrivals, Sink
@@ -256,9 +256,8 @@ class FrameFeed:
                 before[-1].ended = "killed"
         elif self._last_step >= LATE_STEPS:
             self.note(f"rank {frame.rank} joined late, when others were at step {self._last_step}")
-        brought = imported_of(frame.info) if len(self.streams) == 1 else None
-        if brought is not None and brought.settling_steps is not None:
-            self._sink.settle_after(brought.settling_steps)
+        if INFO_KEY in frame.info and len(self.streams) == 1:
+            begin(frame.info, self._sink)
         self._sink.declare_rank(frame.rank, node=frame.node, clock_domain=frame.clock_domain)
         return stream
 
@@ -275,7 +274,7 @@ class FrameFeed:
             if stream.definitions.get(definition.index) != definition:
                 self._declare(stream, definition)
         if INFO_KEY in frame.info:
-            self._take_imported(stream, frame)
+            self.imported = take(frame.info, stream.group_of_local, self._sink) or self.imported
         if frame.telemetry:
             stream.telemetry.add(frame.telemetry)
             if self._on_telemetry is not None:
@@ -285,17 +284,6 @@ class FrameFeed:
         self._batch_step = max(self._batch_step, frame.step + stream.step_base)
         if self._batch_rows >= BATCH_ROWS or len(self._batch) >= BATCH_ROWS:
             self.settle()
-
-    def _take_imported(self, stream: Stream, frame: Frame) -> None:
-        """Take what a replayed job brings beside its records."""
-        brought = imported_of(frame.info)
-        if brought is None:
-            return
-        for local, noise_ns in brought.noise_ns.items():
-            if 0 <= local < len(stream.group_of_local) and stream.group_of_local[local] >= 0:
-                self._sink.assume_noise(int(stream.group_of_local[local]), noise_ns)
-        if brought.told is not None:
-            self.imported = frame.info[INFO_KEY]
 
     def _add_records(self, batch: list[tuple[Stream, CommittedFrame]]) -> None:
         """Decode the records of frames that have some, and give the usable ones to the sink."""

@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import CAUSES, KINDS
+from paceline_service.jobs.sinks import Sink
 
 INFO_KEY = "imported"
 MAX_TEXT_BYTES = 1 << 18
@@ -70,6 +72,24 @@ def imported_of(info: Mapping[str, str]) -> Imported | None:
         brought.settling_steps = min(max(brought.settling_steps, 0), MAX_SETTLING_STEPS)
     brought.noise_ns = {g: n for g, n in brought.noise_ns.items() if 0 <= n <= MAX_NOISE_NS}
     return brought
+
+
+def begin(info: Mapping[str, str], sink: Sink) -> None:
+    """Take what the very first frame of a job brings."""
+    brought = imported_of(info)
+    if brought is not None and brought.settling_steps is not None:
+        sink.settle_after(brought.settling_steps)
+
+
+def take(info: Mapping[str, str], group_of_local: Int64Array, sink: Sink) -> str:
+    """Take what a frame brings; return its text where it tells of the report, to be kept."""
+    brought = imported_of(info)
+    if brought is None:
+        return ""
+    for local, noise_ns in brought.noise_ns.items():
+        if 0 <= local < len(group_of_local) and group_of_local[local] >= 0:
+            sink.assume_noise(int(group_of_local[local]), noise_ns)
+    return info[INFO_KEY] if brought.told is not None else ""
 
 
 def as_info(brought: Imported) -> dict[str, str]:
