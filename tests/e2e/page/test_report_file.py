@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paceline_service.export.html import html_report
+from tests.unit.export.comparisons import comparison
 from tests.unit.export.reports import finding, report
 from tests.unit.export.test_html import EVIL, evil, story
 
@@ -98,3 +99,24 @@ def test_axe_finds_nothing_to_mend(open_file: Open, scheme: str) -> None:
         "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 200))]))"
     )
     assert found == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_comparison_is_drawn_under_the_same_policy_and_can_be_read_aloud(
+    open_file: Open, scheme: str
+) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python", reason="pip install axe-playwright-python brings axe-core"
+    )
+    page, said, asked = open_file(comparison(), color_scheme=scheme)
+    assert page.locator("h1").inner_text().startswith("Steps take")
+    lines = page.locator("svg.chart path.line")
+    assert lines.count() == 2
+    assert lines.first.bounding_box()["width"] > 500
+    page.evaluate(Path(axe.__file__).with_name("axe.min.js").read_text())
+    found = page.evaluate(
+        "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 200))]))"
+    )
+    assert found == []
+    assert said == []
+    assert len(asked) == 1
