@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 
@@ -57,4 +56,6 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 
 def ranks_hash(ranks: Sequence[int]) -> str:
     """Return 16 hex digits that tell two memberships of one group name apart."""
+    import hashlib  # takes milliseconds, and few who format ranks need it
+
     return hashlib.blake2b(format_ranks(ranks).encode(), digest_size=8).hexdigest()

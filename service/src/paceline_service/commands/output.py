@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,6 +123,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises:
         InputError: the directory of ``path`` cannot be written.
     """
+    import secrets  # brings random numbers and hashes, which no other output needs
+
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         file = unfinished.open("xb")

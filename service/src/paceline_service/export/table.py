@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median_low
 
 from paceline_service.export.units import in_unit, time_unit
 from paceline_service.export.words import Json
@@ -33,8 +32,8 @@ def rank_table(report: Json) -> list[tuple[str, bool]]:
     for row in shown:
         lines.append((_line(row, units, heads, f"{row['rank']:,}"), row["rank"] in named))
     if len(shown) < len(rows):
-        middle = {key: median_low([row[key] for row in rows]) for key, _ in _TIMES}
-        middle["last_arriver"] = median_low([row["last_arriver"] for row in rows])
+        middle = {key: _middle([row[key] for row in rows]) for key, _ in _TIMES}
+        middle["last_arriver"] = _middle([row["last_arriver"] for row in rows])
         lines.append((_line(middle, units, heads, "median"), False))
         lines.append((f"  {len(rows) - len(shown):,} more ranks; --format json has all.", False))
     return lines
@@ -71,3 +70,8 @@ def _line(row: Json, units: dict[str, tuple[str, int]], heads: list[str], name: 
         for (key, _), head in zip(_TIMES, heads, strict=True)
     ]
     return f"  {name:>6}  {bar}  {'  '.join(cells)}  {row['last_arriver']:>7,}"
+
+
+def _middle(values: Sequence[float]) -> float:
+    """Return the middle value, the lower of two."""
+    return sorted(values)[(len(values) - 1) // 2]

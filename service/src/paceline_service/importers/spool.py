@@ -6,10 +6,11 @@ the other. The analysis wants all ranks to advance together. So rows are put her
 
 from __future__ import annotations
 
+import io
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from tempfile import SpooledTemporaryFile
+from typing import IO
 
 import numpy as np
 
@@ -39,7 +40,8 @@ class RowSpool:
     """Keeps rows by rank, in the order in which they were appended."""
 
     def __init__(self) -> None:
-        self._file = SpooledTemporaryFile(max_size=MAX_MEMORY_BYTES)  # noqa: SIM115  closed by close()
+        self._file: IO[bytes] = io.BytesIO()
+        self._on_disk = False
         self._end = 0
         self._buffers: dict[int, array[int]] = {}
         self._buffered_rows = 0
@@ -111,8 +113,20 @@ class RowSpool:
         self._put(rank, buffer.tobytes(), rows, buffer[_STEP_COLUMN])
 
     def _put(self, rank: int, raw: bytes, rows: int, first_step: int) -> None:
+        if not self._on_disk and self._end + len(raw) > MAX_MEMORY_BYTES:
+            self._move_to_disk()
         self._file.seek(self._end)
         self._file.write(raw)
         chunk = Chunk(offset=self._end, rows=rows, first_step=first_step)
         self._chunks.setdefault(rank, []).append(chunk)
         self._end += len(raw)
+
+    def _move_to_disk(self) -> None:
+        from tempfile import TemporaryFile  # slow to import, and few inputs are so large
+
+        file = TemporaryFile()  # noqa: SIM115  closed by close()
+        self._file.seek(0)
+        while piece := self._file.read(1 << 20):
+            file.write(piece)
+        self._file.close()
+        self._file, self._on_disk = file, True

@@ -14,10 +14,10 @@ peers (K = slowest) ``w[j] ~ exp(delta * Phi^-1((j - 1/2) / K))``, scaled to mea
 from __future__ import annotations
 
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 
+from paceline_service.analysis.normal import normal_quantile
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 
 DELTAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -27,13 +27,12 @@ PRIOR = (0.08, 0.12, 0.2, 0.25, 0.2, 0.15)
 """Share of the stake on each of them: a mean of e-detectors is an e-detector, and a short
 delay, of which ln(1 / share) is the larger part, is that of a strong fault."""
 _CEILING = 1e250
-_NORMAL = NormalDist()
 
 
 @lru_cache(maxsize=64)
 def normal_scores(places: int) -> FloatArray:
     """Return ``Phi^-1((j - 1/2) / K)`` of each of ``places`` places; (K,), ascending."""
-    return np.array([_NORMAL.inv_cdf((j + 0.5) / places) for j in range(places)])
+    return np.array([normal_quantile((j + 0.5) / places) for j in range(places)])
 
 
 def place_weights(places: int, delta: float) -> FloatArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from statistics import NormalDist
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from paceline_service.analysis.evidence.baseline import (
 )
 from paceline_service.analysis.evidence.edetector import EDetector
 from paceline_service.analysis.evidence.places import PeerPlan
+from paceline_service.analysis.normal import normal_quantile
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.analysis.scores import MAD_TO_SD, spread
@@ -72,7 +72,7 @@ class StartWatch:
             for rank in peers[far]:
                 others = where[peers[peers != rank]]
                 limit = max(healthy_limit(others), self._least)
-                doubt = NormalDist().inv_cdf(1 - CHANCE / len(peers)) * error[rank]
+                doubt = normal_quantile(1 - CHANCE / len(peers)) * error[rank]
                 result[rank] = where[rank] - float(np.median(others)) - doubt > limit
                 self.limit = limit
         return result
@@ -107,7 +107,7 @@ def healthy_limit(others: FloatArray) -> float:
     # Not a robust spread: of seven values it is far too small too often for Student's t.
     shown = float(np.std(others, ddof=1)) if count > 1 else 0.0
     sure = max(1 - 2 / math.sqrt(2 * max(count - 1, 1)), 0.0) * shown
-    known = NormalDist().inv_cdf(1 - chance) * wider * max(HEALTHY_SPREAD, sure)
+    known = normal_quantile(1 - chance) * wider * max(HEALTHY_SPREAD, sure)
     if count < 4:
         return known
     return min(known, student_quantile(1 - chance, count - 1) * wider * shown)
@@ -124,7 +124,7 @@ def student_quantile(probability: float, freedom: int) -> float:
     x = d * two_sided
     y = x ** (2 / n)
     if y > 0.05 + a:
-        x = NormalDist().inv_cdf(two_sided / 2)
+        x = normal_quantile(two_sided / 2)
         y = x * x
         if n < 5:
             c += 0.3 * (n - 4.5) * (x + 0.6)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import NormalDist
 
 import numpy as np
 
+from paceline_service.analysis.normal import normal_cdf
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.analysis.scores import spread
 
@@ -172,7 +172,7 @@ def _chance(ranks: FloatArray, inside: BoolArray, rest: FloatArray, places: floa
     sd = np.sqrt(here * (count - here) * (count + 1) / 12)
     rho = _autocorrelation(rest)
     telling = abs(float(ranks[inside].sum())) / sd * np.sqrt((1 - rho) / (1 + rho))
-    return min(2 * NormalDist().cdf(-telling) * places, 1.0)
+    return min(2 * normal_cdf(-telling) * places, 1.0)
 
 
 def _autocorrelation(rest: FloatArray) -> float:

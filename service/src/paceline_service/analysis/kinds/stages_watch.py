@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from paceline.vocabulary import Op, Phase, phase_name
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.evidence.stages import Places, find_places
 from paceline_service.analysis.kinds.stages_blocks import Block, Blocks, heaviest_run, heavy_ratio
+from paceline_service.analysis.normal import normal_cdf
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import FloatArray
 from paceline_service.analysis.report import Finding
@@ -178,7 +178,7 @@ class StageWatch:
                 slowdown=math.exp(float(np.median(heavy.ratio))),
                 recoverable_ratio=heavy.even_ratio,
                 wasted_gpu_s=_idle_s(work_ns, places, heavy) * whole.steps,
-                confidence=min(NormalDist().cdf(heavy.score), 0.999999),
+                confidence=min(normal_cdf(heavy.score), 0.999999),
                 evidence=_evidence(work_ns, places, heavy, facts),
                 action=_action(work_ns, heavy.stage),
             )

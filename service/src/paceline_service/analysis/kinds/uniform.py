@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from paceline_service.analysis.causes.watch import CauseWatch
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.evidence.edetector import steps_between_false_alarms
 from paceline_service.analysis.kinds.uniform_cause import UniformCause, cause_of
+from paceline_service.analysis.normal import normal_quantile
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import FloatArray
 from paceline_service.analysis.report import Finding
@@ -215,7 +215,7 @@ class UniformSlowdown:
         low = np.searchsorted(past, fresh, side="left")
         high = np.searchsorted(past, fresh, side="right")
         place = ((low + high) / 2 + 0.5) / (len(past) + 1)
-        deviation = NormalDist().inv_cdf(float(place))
+        deviation = normal_quantile(float(place))
         for index, delta in enumerate(DELTAS):
             weight = np.exp(delta * deviation - delta**2 / 2)
             self._evidence[index] = min((1 + self._evidence[index]) * weight, 1e250)
