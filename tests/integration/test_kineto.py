@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paceline_service.importers.sources import analyze_paths
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.integration
 
@@ -73,3 +77,55 @@ def test_the_sleeping_rank_of_a_gloo_job_causes_the_waits(gloo: Path) -> None:
     assert first["rank"] == 1
     assert first["caused_wait_ns"] > 4 * 0.1e9
     assert report["ranks"][1]["self_ns"] > report["ranks"][0]["self_ns"] + 2 * 0.1e9
+
+
+def recorded(kind: str) -> dict[str, Any]:
+    """Return the report on traces that ``tests/fixtures/kineto/record.py`` recorded."""
+    return analyze_paths([ROOT / "tests/fixtures/kineto" / kind]).report
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "cause"),
+    [("gloo_slow_forward", "forward", "compute"), ("gloo_slow_input", "input", "input")],
+)
+def test_the_slow_rank_of_a_recorded_job_is_named_with_its_phase(
+    kind: str, phase: str, cause: str
+) -> None:
+    report = recorded(kind)
+    assert report["verdict"] == "straggler"
+    (finding,) = report["findings"]
+    assert (finding["ranks"], finding["phase"], finding["cause"]) == ([2], phase, cause)
+    # It takes 10 ms more than some 25.
+    assert finding["slowdown"] == pytest.approx(1.4, abs=0.05)
+    facts = report["data"]["trace"]
+    assert facts["last_arrivers"][0]["rank"] == 2
+    assert report["what_if"]["ranks"][0]["rank"] == 2
+    assert report["data"]["complete"]
+
+
+def test_of_a_recorded_healthy_job_nobody_is_named() -> None:
+    report = recorded("gloo_healthy")
+    assert (report["verdict"], report["findings"]) == ("healthy", [])
+    facts = report["data"]["trace"]
+    # The gradients and the all-reduce of each step, all paired.
+    assert facts["collectives"] == 32 * 2
+    assert report["data"]["complete"]
+    assert {row["device"] for row in facts["ranks"]} == {"cpu"}
+    assert {row["communication_calls"] for row in facts["ranks"]} == {32 * 2}
+
+
+def test_a_recorded_job_of_which_a_rank_is_missing_accuses_nobody(tmp_path: Path) -> None:
+    for rank in (0, 1, 3):
+        name = f"rank{rank}.json.gz"
+        source = ROOT / "tests/fixtures/kineto/gloo_slow_forward" / name
+        (tmp_path / name).write_bytes(source.read_bytes())
+    report = analyze_paths([tmp_path]).report
+    assert report["verdict"] == "insufficient_evidence"
+    assert report["data"]["trace"]["last_arrivers"] == []
+
+
+def test_recorded_traces_say_nothing_of_the_machine() -> None:
+    for path in (ROOT / "tests/fixtures/kineto").glob("*/*.json.gz"):
+        assert path.stat().st_size < 60_000
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        assert not set(document) & {"host_name", "traceName", "trace_id", "deviceProperties"}
