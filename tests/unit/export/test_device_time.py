@@ -58,3 +58,9 @@ def test_of_many_ranks_the_page_shows_those_that_are_exposed_or_idle_most() -> N
     document = html_report(traced(*ranks))
     assert "32 of 200 ranks" in document
     assert len(document) < 200_000
+
+
+def test_a_job_without_gpus_is_not_said_to_have_some() -> None:
+    text = " ".join(render_text(traced(rank(0) | {"device": "cpu"})).split())
+    assert "The CPUs compute" in text
+    assert "GPUs" not in text

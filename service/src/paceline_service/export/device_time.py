@@ -1,7 +1,7 @@
 """What the devices did while they were traced: computed, communicated, moved memory, idled.
 
-From ``data.trace`` of a report on profiler traces (docs/offline.md): unions over the streams of
-a device, so that what runs side by side counts once.
+From ``data.trace`` of a report on profiler traces (docs/math/trace-facts.md): unions over the
+streams of a device, so that what runs side by side counts once.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class DeviceTime:
     exposed_ns: int
     memory_ns: int
     idle_ns: int
+    on_gpu: bool = True
+    """False where the trace shows no GPU: then operators of the host are its computation."""
 
     @property
     def communication_ns(self) -> int:
@@ -65,6 +67,11 @@ def device_times(report: Json) -> list[DeviceTime]:
     return [_device_time(row) for row in trace.get("ranks") or () if row.get("window_ns")]
 
 
+def device_word(times: Sequence[DeviceTime]) -> str:
+    """Return what the devices are called."""
+    return "GPUs" if any(one.on_gpu for one in times) else "CPUs"
+
+
 def together(times: Sequence[DeviceTime]) -> DeviceTime:
     """Return the sums of several devices."""
     names = ("window_ns", "compute_ns", "overlap_ns", "exposed_ns", "memory_ns", "idle_ns")
@@ -80,8 +87,8 @@ def device_sentences(times: Sequence[DeviceTime]) -> list[str]:
         return []
     computing = (whole.compute_ns + whole.overlap_ns) / whole.window_ns
     sentences = [
-        f"The GPUs compute {format_ratio(computing)} of the time, stand in exposed communication "
-        f"{format_ratio(whole.exposed_ratio)}, and are idle {format_ratio(whole.idle_ratio)}."
+        f"The {device_word(times)} compute {format_ratio(computing)} of the time, stand in exposed "
+        f"communication {format_ratio(whole.exposed_ratio)}, and are idle {format_ratio(whole.idle_ratio)}."
     ]
     if whole.overlap_ratio is not None:
         text = f"Of their communication {format_ratio(whole.overlap_ratio)} overlaps computation"
@@ -108,6 +115,7 @@ def _device_time(row: Json) -> DeviceTime:
         exposed_ns=exposed_ns,
         memory_ns=max(window_ns - idle_ns - compute_ns - exposed_ns, 0),
         idle_ns=idle_ns,
+        on_gpu=row.get("device") != "cpu",
     )
 
 

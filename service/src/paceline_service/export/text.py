@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from paceline_service.export import missing, table, words
-from paceline_service.export.device_time import device_sentences, device_times
+from paceline_service.export.device_time import device_sentences, device_times, device_word
 from paceline_service.export.units import (
     format_confidence,
     format_gpu_s,
@@ -150,8 +150,10 @@ def _job_figures(report: Json, width: int) -> list[_Line]:
 
 
 def _devices(report: Json, width: int) -> list[_Line]:
-    told = device_sentences(device_times(report))
-    return [_Line("GPUs", _HEADING_STYLE), *_bullets(told, width), _Line("")] if told else []
+    times = device_times(report)
+    told = device_sentences(times)
+    head = _Line(device_word(times), _HEADING_STYLE)
+    return [head, *_bullets(told, width), _Line("")] if told else []
 
 
 def _data(report: Json, width: int) -> list[_Line]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline_service.export import missing, words
-from paceline_service.export.device_time import device_times
+from paceline_service.export.device_time import device_times, device_word
 from paceline_service.export.html.charts import heat_rows, heatmap, step_times
 from paceline_service.export.html.devices import device_section
 from paceline_service.export.html.document import bullets, document, facts, footer, section
@@ -189,8 +189,10 @@ def _waits(report: Json, story: Story, first_step: int | None) -> Markup | None:
 
 def _devices(report: Json) -> Markup | None:
     named = named_ranks(report.get("findings") or ())
-    drawn = device_section(device_times(report), named)
-    return h("section", h("h2", "What the GPUs did"), drawn, class_="long") if drawn else None
+    times = device_times(report)
+    drawn = device_section(times, named)
+    head = h("h2", f"What the {device_word(times)} did")
+    return h("section", head, drawn, class_="long") if drawn else None
 
 
 def _findings(report: Json, main: Json | None) -> Markup | None:
