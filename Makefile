@@ -1,7 +1,7 @@
 # Everything goes into .venv; `make test` and `make demo` need python3, make and a C compiler.
 # PYTHON=python3.12 make setup   chooses another Python (3.10 to 3.13).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check fuzz check bench clean format dashboards dashboards-pixels screenshots metrics-doc constraints
+.PHONY: help setup demo test test-slow test-real-nccl test-gpu gpu-check fuzz check bench bench-offline clean format dashboards dashboards-pixels screenshots metrics-doc constraints
 
 PY := .venv/bin/python
 # RANK chooses the demo's slow rank; under torchrun the same name means something else.
@@ -64,6 +64,9 @@ check-unit:
 
 bench: setup ## Measure overhead, memory and throughput; writes bench/results
 	@.venv/bin/paceline bench
+
+bench-offline: setup ## paceline analyze beside HTA, TraceLens and ByteDance's analyzer (6 minutes)
+	@.venv/bin/paceline bench offline
 
 format: setup ## Put the code into its one format
 	$(PY) -m ruff format $(SOURCES)

@@ -20,10 +20,13 @@ from paceline_service.bench.detect.suite import FAMILIES
 from paceline_service.bench.launch import build_native_hook
 from paceline_service.bench.load.command import main as load
 from paceline_service.bench.machine import describe
+from paceline_service.bench.offline.measure import measure as measure_offline
 from paceline_service.bench.rows import rows_of
 
 DEFAULT_RESULTS = Path("bench/results")
 PARTS = ("agent", "peers", "ingest", "restart", "analysis", "detect")
+ALONE = ("offline",)
+"""Not part of ``all``: it installs other tools, and wants a machine of its own."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -85,6 +88,11 @@ def _measure(part: str, options: argparse.Namespace, console: Console) -> dict[s
         return {**header, **restart.measure(quick=quick)}
     if part == "peers":
         return {**header, "tools": peers.measure(quick=quick)}
+    if part == "offline":
+        told = measure_offline(
+            quick=quick, say=lambda text: console.print(text, style="dim", soft_wrap=True)
+        )
+        return {**header, **told}
     if part == "detect":
         found = measure_detection(
             quick=quick, families=options.only, seeds="tuning" if options.tuning else "scored",
@@ -108,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="paceline bench", description="Measure what Paceline costs and what it carries."
     )
-    parser.add_argument("part", nargs="?", choices=(*PARTS, "all"), default="all")
+    parser.add_argument("part", nargs="?", choices=(*PARTS, *ALONE, "all"), default="all")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: wide intervals")
     parser.add_argument(
         "--only", action="append", choices=FAMILIES, default=[], metavar="FAMILY",

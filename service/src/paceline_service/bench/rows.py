@@ -7,6 +7,8 @@ from typing import Any
 
 from paceline_service.bench.analysis import MEMORY_TIMES
 from paceline_service.bench.detect.table import COLUMNS, rows_of_detect
+from paceline_service.bench.offline.table import COLUMNS as OFFLINE_COLUMNS
+from paceline_service.bench.offline.table import rows_of_offline
 
 STEP_LIMITS = {
     ("ddp", "python"): 1.02, ("ddp", "native"): 1.01,
@@ -26,6 +28,8 @@ def rows_of(part: str, result: Mapping[str, Any]) -> tuple[Sequence[str], Rows]:
         return ("tool", "step time to bare", "95 % interval", "noise of its run"), _peers(result)
     if part == "detect":
         return COLUMNS, rows_of_detect(result)
+    if part == "offline":
+        return OFFLINE_COLUMNS, rows_of_offline(result)
     if part == "ingest":
         return ("what", "value", "limit"), _ingest(result)
     if part == "restart":

@@ -1,0 +1,1 @@
+"""Traces through ``paceline analyze`` and through other tools (docs/bench.md)."""
