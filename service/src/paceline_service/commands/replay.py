@@ -25,7 +25,7 @@ from paceline_service.commands.analyzed import analyzed
 from paceline_service.commands.frames import ReplayFrames, job_name
 from paceline_service.commands.remote import DEFAULT_URL, UrlOption
 from paceline_service.commands.run import run_command, warn
-from paceline_service.export.words import headline
+from paceline_service.export.words import Json, headline
 from paceline_service.importers.answer import Answer
 from paceline_service.importers.log import EventLog
 from paceline_service.jobs.imported import told_of
@@ -99,7 +99,7 @@ def _replay(
             log,
             job=name,
             end_wall_ns=None if at is At.ORIGINAL else wall_ns() + int(took_ns),
-            told=told_of(seen[0].report().to_dict(), answer.report),
+            told=told_of(seen[0].report().to_dict(), _report_on(log, answer)),
         )
         for body in _bodies(log, frames, speed):
             _post(client, body, timeout_s)
@@ -113,19 +113,31 @@ def _timed(answer: Answer) -> EventLog:
         InputError: they have none.
     """
     if answer.log is None:
+        formats = " and ".join(told["format"] for told in answer.report["data"]["sources"])
         raise InputError(
-            "Flight Recorder dumps hold a list of calls and no timeline, so there is nothing to "
-            "replay: `paceline analyze` says what they tell. Beside traces of the same job they "
-            "may lie; those are replayed"
+            f"files of the format {formats} hold no timeline that all ranks share, so there is "
+            "nothing to replay: `paceline analyze` says what they tell. Beside traces of the same "
+            "job they may lie; those are replayed"
         )
     if not answer.log.ranks:
-        raise InputError("the log holds no records, so there is nothing to replay")
+        raise InputError(
+            "the files hold no timed records of ranks, so there is nothing to replay: `paceline "
+            "analyze` says what they tell"
+        )
     for told in answer.report["data"]["sources"]:
         if told["format"] != answer.log.format:
             warn(
                 f"paceline replay: what {told['format']} files tell is not sent, only the timeline"
             )
     return answer.log
+
+
+def _report_on(log: EventLog, answer: Answer) -> Json:
+    """Return the report on the files that are sent, without what other formats say."""
+    formats = [told["format"] for told in answer.report["data"]["sources"]]
+    if len(formats) < 2 or len(formats) != len(answer.parts):
+        return answer.report
+    return answer.parts[formats.index(log.format)]
 
 
 def _bodies(log: EventLog, frames: ReplayFrames, speed: float | None) -> Iterator[bytes]:

@@ -25,7 +25,11 @@ MAX_NOISE_NS = 1_000_000_000
 MAX_SENTENCES = 200
 MAX_CHARS = 1000
 _FIGURES = ("slowdown", "idle_ratio", "gamma", "wasted_gpu_s")
-_OF_FINDING = ("slowdown", "recoverable_ratio", "wasted_gpu_s", "confidence")
+_OF_FINDING = (
+    "slowdown", "recoverable_ratio", "wasted_gpu_s", "confidence", "first_step", "last_step",
+    "period_steps",
+)  # fmt: skip
+_TEXTS = ("phase", "action")
 
 
 class FindingTold(msgspec.Struct, omit_defaults=True):
@@ -35,7 +39,8 @@ class FindingTold(msgspec.Struct, omit_defaults=True):
     ranks: list[int]
     cause: str = ""
     evidence: list[str] | None = None
-    figures: dict[str, float | None] = {}
+    figures: dict[str, int | float | None] = {}
+    texts: dict[str, str | None] = {}
     gone: bool = False
     """The format cannot carry it."""
 
@@ -118,8 +123,9 @@ def told_of(records_alone: Mapping[str, Any], files: Mapping[str, Any]) -> Told:
         if after is not None:
             one.cause = after["cause"] if after["cause"] != finding["cause"] else ""
             one.evidence = after["evidence"] if after["evidence"] != finding["evidence"] else None
-            one.figures = {n: after[n] for n in _OF_FINDING if after[n] != finding[n]}
-        if one.gone or one.cause or one.evidence is not None or one.figures:
+            one.figures = {n: after[n] for n in _OF_FINDING if after.get(n) != finding.get(n)}
+            one.texts = {n: after[n] for n in _TEXTS if after.get(n) != finding.get(n)}
+        if one.gone or one.cause or one.evidence is not None or one.figures or one.texts:
             told.findings.append(one)
     of_records = ("complete", "dropped", "notes", "sources", *records_alone["data"])
     told.data = {n: v for n, v in files["data"].items() if n not in of_records}
@@ -150,6 +156,7 @@ def apply(told: Told, report: dict[str, Any]) -> None:
         if one.evidence is not None:
             finding["evidence"] = _sentences(one.evidence)
         finding.update({n: v for n, v in one.figures.items() if n in _OF_FINDING})
+        finding.update({n: v and v[:MAX_CHARS] for n, v in one.texts.items() if n in _TEXTS})
     report["findings"] = kept
     if told.findings:
         report["wasted_gpu_s_by_cause"] = _by_cause(kept)
