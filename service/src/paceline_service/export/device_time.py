@@ -86,9 +86,10 @@ def device_sentences(times: Sequence[DeviceTime]) -> list[str]:
     if whole.compute_ns + whole.communication_ns + whole.memory_ns <= 0:
         return []
     computing = (whole.compute_ns + whole.overlap_ns) / whole.window_ns
+    exposed, idle = format_ratio(whole.exposed_ratio), format_ratio(whole.idle_ratio)
     sentences = [
         f"The {device_word(times)} compute {format_ratio(computing)} of the time, stand in exposed "
-        f"communication {format_ratio(whole.exposed_ratio)}, and are idle {format_ratio(whole.idle_ratio)}."
+        f"communication {exposed}, and are idle {idle}."
     ]
     if whole.overlap_ratio is not None:
         text = f"Of their communication {format_ratio(whole.overlap_ratio)} overlaps computation"
