@@ -1,47 +1,33 @@
 from __future__ import annotations
 
-import gzip
-import json
-import random
-from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from paceline.errors import InputError
 from paceline_service.export.words import headline
 from paceline_service.importers.sources import analyze_paths
 from tests.fakes.captures import shared_data
 from tests.unit.importers import timing_texts
-from tests.unit.importers.timing_texts import Job, deepspeed, detector, megatron, nemo
-
-Report = dict[str, Any]
+from tests.unit.importers.timing_texts import (
+    Answer,
+    Job,
+    deepspeed,
+    detector,
+    iterations_of,
+    megatron,
+    named,
+    nemo,
+    notes_of,
+    report_of,
+    stamped,
+)
 
 
 @pytest.fixture
-def answer(tmp_path: Path) -> Callable[..., Report]:
-    """Return the report on logs, each a text or lines, written into one directory."""
-
-    def analyze(*logs: str | Sequence[str]) -> Report:
-        for number, log in enumerate(logs):
-            text = log if isinstance(log, str) else "\n".join(log) + "\n"
-            (tmp_path / f"log-{number}.out").write_text(text, newline="")
-        return analyze_paths([tmp_path]).report
-
-    return analyze
-
-
-Answer = Callable[..., Report]
-
-
-def notes_of(report: Report) -> str:
-    return "\n".join(report["data"]["notes"])
-
-
-def named(report: Report) -> tuple[str, list[int], str]:
-    (finding,) = report["findings"]
-    return finding["kind"], finding["ranks"], finding["cause"]
+def answer(tmp_path: Path) -> Answer:
+    """Return the report on logs, written into one directory."""
+    return partial(report_of, tmp_path)
 
 
 # Times of every rank
@@ -194,6 +180,27 @@ def test_iterations_that_became_longer_are_told_with_where(every: int, answer: A
     assert report["job"]["steps"] == 0  # averages are no steps
 
 
+@pytest.mark.parametrize(
+    "form",
+    ["megatron 1.0", "nemo 2", "bridge", "deepspeed pipeline", "deepspeed throughput"],
+)
+def test_every_framework_that_prints_one_number_tells_since_when(form: str, answer: Answer) -> None:
+    report = answer(iterations_of(form, 120, change=80))
+    assert report["verdict"] == "insufficient_evidence"
+    (change,) = report["data"]["timings"]["changes"]
+    assert change["iteration"] == 81
+    assert change["after_ms"] / change["before_ms"] == pytest.approx(1.2)
+    assert "does not say how many ranks" in notes_of(report)
+
+
+def test_the_time_of_day_of_progress_lines_tells_how_long_steps_take(answer: Answer) -> None:
+    timings = answer(stamped(900, change=600))["data"]["timings"]
+    assert (timings["form"], timings["iterations_per_report"]) == ("stamps", 10)
+    (change,) = timings["changes"]
+    assert (change["iteration"], timings["skipped_iterations"]) == (601, 3)
+    assert change["after_ms"] == pytest.approx(600, abs=1)
+
+
 def test_a_wait_of_the_one_rank_with_timers_is_told_as_a_wait(answer: Answer) -> None:
     report = answer(deepspeed(Job(iterations=100, slow={2: 1.3}, from_iteration=50), [0]))
     assert report["verdict"] == "insufficient_evidence"
@@ -276,95 +283,7 @@ def test_lists_that_name_every_rank_are_times_of_every_rank(answer: Answer) -> N
     assert report["job"]["ranks_observed"] == 8
 
 
-# As launchers and terminals write them
-
-LABELS: dict[str, Callable[[str], str]] = {
-    "torchrun": lambda line: f"[rank7]:{line}",
-    "torchrun --tee": lambda line: f"[default7]:{line}",
-    "srun -l": lambda line: f" 7: {line}",
-    "pdsh": lambda line: f"node-07: {line}",
-    "kubectl": lambda line: f"2025-01-01T00:00:00.123456789Z [rank7]: {line}",
-    "colours": lambda line: f"\x1b[32m{line}\x1b[0m",
-    "windows": lambda line: f"{line}\r",
-    "logging": lambda line: f"INFO:megatron.core.timers:{line}" if "across" in line else line,
-}
-
-
-@pytest.mark.parametrize("launcher", LABELS)
-def test_labels_of_launchers_do_not_matter(launcher: str, answer: Answer) -> None:
-    lines = megatron(Job(all_slow=1.2, from_iteration=300), "minmax")
-    report = answer([LABELS[launcher](line) for line in lines])
-    assert report["verdict"] == "uniform_slowdown"
-    assert report["job"]["world_size"] == 8
-
-
-def test_lines_of_other_ranks_may_come_between(answer: Answer) -> None:
-    rng = random.Random(5)
-    lines = []
-    for line in megatron(Job(slow={5: 1.3}, iterations=300), "all"):
-        lines.append(f"7: \x1b[32m{line}\x1b[0m\r")
-        for _ in range(rng.randint(0, 2)):
-            other = rng.randint(0, 6)
-            lines.append(f"{other}: [Rank {other}] (after 20 iterations) memory (MB) | max: 2.0")
-    assert named(answer(lines))[1] == [5]
-
-
-def test_a_statement_may_follow_other_output_on_its_line(answer: Answer) -> None:
-    lines = megatron(Job(iterations=300), "none")
-    report = answer(["max reserved: 23974.0" + line if "iteration" in line else line
-                     for line in lines])  # fmt: skip
-    assert report["data"]["timings"]["reports"] == 30
-
-
-# Files
-
-
-def test_a_log_is_recognised_however_late_its_times_come(tmp_path: Path) -> None:
-    path = tmp_path / "slurm-12.out"
-    lines = ["downloading ... 12%"] * 20_000 + megatron(Job(iterations=200), "one")
-    path.write_text("\n".join(lines))
-    assert analyze_paths([path]).report["data"]["timings"]["reports"] == 20
-
-
-def test_a_packed_log_that_breaks_off_is_read_up_to_there(tmp_path: Path) -> None:
-    path = tmp_path / "train.log.gz"
-    packed = gzip.compress("\n".join(megatron(Job(iterations=2000), "minmax")).encode())
-    path.write_bytes(packed[: len(packed) * 2 // 3])
-    report = analyze_paths([path]).report
-    assert 50 < report["data"]["timings"]["reports"] < 200
-    assert report["data"]["dropped"] == {"truncated_file": 1}
-
-
-def test_logs_of_several_jobs_are_refused_by_name(tmp_path: Path) -> None:
-    for ranks in (8, 16):
-        text = "\n".join(megatron(Job(ranks=ranks, iterations=100), "one"))
-        (tmp_path / f"{ranks} ranks.out").write_text(text)
-    with pytest.raises(InputError, match=r"several jobs: world_size is 16 in .*16 ranks\.out"):
-        analyze_paths([tmp_path])
-
-
-def test_the_same_log_given_twice_counts_once(answer: Answer) -> None:
-    lines = megatron(Job(iterations=200), "one")
-    assert len(answer(lines, lines)["data"]["timings"]["attempts"]) == 1
-
-
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        "time (ms) | " + "a: 1.0 | " * 200_000,
-        "times across ranks (ms):\n  x:\n" + "     rank 999999999: 1.0\n" * 10,
-        " iteration 1/1 | elapsed time per iteration (ms): 1e999 |",
-        " iteration 99999999999/1 | elapsed time per iteration (ms): 1 |",
-        "MnRtt/Rnk: 1ms/99999999 | MxRtt/Rnk: nan/1",
-        "\x1b[" * 10_000 + "time (ms) | fwd: 1 | bwd: 1 | step: 1",
-        "rank=99999999 time (ms) | fwd: 1.0 | bwd: 1.0 | step: 1.0",
-    ],
-)
-def test_no_line_is_too_strange_to_be_read(hostile: str, answer: Answer) -> None:
-    lines = megatron(Job(iterations=200), "minmax")
-    report = answer([*lines, hostile, *megatron(Job(iterations=100), "minmax")])
-    assert report["data"]["timings"]["attempts"][0]["reports"] == 20
-    json.dumps(report, allow_nan=False)
+# Recorded
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-Prefix = Callable[[int], str]
+from paceline_service.importers.sources import analyze_paths
+
+Report = dict[str, Any]
+Answer = Callable[..., Report]
 ARGUMENTS = "------------------------ arguments ------------------------"
 
 
@@ -73,6 +79,25 @@ class Job:
                 timers["forward-recv"] = receives
                 timers["backward-recv"] = np.where(stage == self.stages - 1, 0.0, 30.0)
             yield number, timers, step
+
+
+def report_of(directory: Path, *logs: str | Sequence[str]) -> Report:
+    """Return the report on logs, each a text or lines, written into ``directory``."""
+    for number, log in enumerate(logs):
+        text = log if isinstance(log, str) else "\n".join(log) + "\n"
+        (directory / f"log-{number}.out").write_text(text, newline="")
+    return analyze_paths([directory]).report
+
+
+def notes_of(report: Report) -> str:
+    """Return the notes of a report, one a line."""
+    return "\n".join(report["data"]["notes"])
+
+
+def named(report: Report) -> tuple[str, list[int], str]:
+    """Return kind, ranks and cause of the one finding."""
+    (finding,) = report["findings"]
+    return finding["kind"], finding["ranks"], finding["cause"]
 
 
 def arguments(job: Job) -> list[str]:
@@ -200,6 +225,50 @@ def nemo(job: Job) -> str:
         )
         bars += [bar, bar]
     return "\r".join(bars)
+
+
+def stamped(iterations: int, change: int) -> list[str]:
+    """Return DeepSpeed's progress, every ten steps: 500 ms a step, then 600."""
+    now = datetime(2023, 11, 29, 8, 0, 0)
+    lines = []
+    for step in range(10, iterations + 1, 10):
+        now += timedelta(milliseconds=10 * (500 if step <= change else 600) + step % 7)
+        when = now.strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+        lines.append(
+            f"node-1: [{when}] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, "
+            f"skipped={step // 300}, lr=[0.0, 0.0], mom=[(0.9, 0.95)]"
+        )
+    return lines
+
+
+def iterations_of(form: str, iterations: int, change: int) -> list[str]:
+    """Return a fifth more from ``change`` on, as frameworks print it that print one number."""
+    lines = []
+    for number in range(1, iterations + 1):
+        ms = 360.0 if number > change else 300.0
+        lines += {
+            "megatron 1.0": [
+                f" iteration {number:8d}/ 900 | elapsed time per iteration (ms): {ms} | loss 7.0 |",
+                f"time (ms) | forward: 100.00 | backward: {ms - 120:.2f} | backward-backward: "
+                f"150.00 | backward-allreduce: {ms - 270:.2f} | optimizer: 15.00 | batch "
+                "generator: 1.00",
+            ],
+            "nemo 2": [
+                f"Training epoch 0, iteration {number}/900 | lr: 1e-06 | global_batch_size: 8 | "
+                f"global_step: {number} | reduced_train_loss: 1.3 | train_step_timing in s: "
+                f"{ms / 1e3}"
+            ],
+            "bridge": [f"Step Time : {ms / 1e3:.2f}s GPU utilization: 345.2MODEL_TFLOP/s/GPU"],
+            "deepspeed pipeline": [
+                f"steps: {number} loss: 1.2345 iter time (s): {ms / 1e3:.3f} samples/sec: 12.345"
+            ],
+            "deepspeed throughput": [
+                f"[2023-11-29 08:56:16,103] [INFO] [timer.py:260:stop] epoch=0/micro_step={number}"
+                f"/global_step={number}, RunningAvgSamplesPerSec=303.11, CurrSamplesPerSec="
+                f"{1e5 / ms}, MemAllocated=17.54GB, MaxMemAllocated=66.97GB"
+            ],
+        }[form]
+    return lines
 
 
 COMMUNICATION_SUMMARY = """\

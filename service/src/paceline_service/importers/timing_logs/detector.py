@@ -20,8 +20,11 @@ CHANCE = 1e-6
 """That one rank is slowest so often where all are alike; it stands for one report in months."""
 HEALTHY_SPREAD = 0.02
 """Standard deviation of healthy ranks for good and from step to step (DETECTION section 4)."""
-LEAST_EXCESS = 0.03
-"""Over the next slowest rank, where the log names it."""
+RANGE_TAIL = 3.0
+"""By how many of these the range of normal values exceeds its mean once in 1,000 (8 to 1,000)."""
+LEAST_EXCESS = 0.05
+"""Over the next slowest rank, where the log names it: 2.5 times that spread; at the 1.5 % of most
+jobs the slowest of 8 healthy ranks is so far off once in 2,500."""
 CLOCK_RATIO = 0.95
 HALF = 0.5
 
@@ -64,7 +67,7 @@ class Named:
 def healthy_ratio(ranks: int) -> float:
     """Return how much the slowest of healthy ranks may be slower than the fastest of them."""
     most = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
-    return exp(2 * most * HEALTHY_SPREAD)
+    return exp((2 * most + RANGE_TAIL) * HEALTHY_SPREAD)
 
 
 def named_by(reports: Sequence[Report], places: Places) -> Named | None:

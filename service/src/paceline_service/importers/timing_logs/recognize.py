@@ -13,6 +13,7 @@ _STATEMENTS = re.compile(
     rb"elapsed time per iteration \((?:ms|s)\):|time across ranks \(ms\):|"
     rb"times across ranks \(ms\):|time \(ms\) \| |train_step_timing in s[:=]|M[nx]Rtt/Rnk: |"
     rb"Step Time : [0-9.]+s GPU utilization|iter time \(s\): [0-9.]+|CurrSamplesPerSec=|"
+    rb"\] step=[0-9]+, skipped=[0-9]+, lr=|"
     rb"Comm\. Op +Message Size +Count +Total"
 )
 MAX_BYTES = 1 << 30

@@ -14,6 +14,7 @@ from paceline_service.importers.timing_logs.statements import (
     MAX_RANK,
     Detector,
     Happened,
+    Passed,
     Setting,
     Step,
     Throughputs,
@@ -87,6 +88,7 @@ class Scan:
         found = _FILE_RANK.search(path.name)
         self._rank_of_file = int(found[1]) if found else -1
         self._first_rank: int | None = None
+        self._last_passed: Passed | None = None
         self._unused = 0
         """Lines since the last one of a block."""
         self._state = _State()
@@ -110,6 +112,8 @@ class Scan:
             statement = statement_of(line)
             if isinstance(statement, Step):
                 self._step(statement, line)
+            elif isinstance(statement, Passed):
+                self._passed(statement, line)
             elif isinstance(statement, Timers):
                 self._timers(statement, line)
             elif isinstance(statement, Setting):
@@ -145,6 +149,20 @@ class Scan:
         if step.kind == "megatron" or "megatron" not in self.series.attempts:
             self._state.current = report
             self._state.happened = []
+
+    def _passed(self, passed: Passed, line: Line) -> None:
+        """Take the time between two lines of DeepSpeed's progress as that of its steps."""
+        before, self._last_passed = self._last_passed, passed
+        if before is None or passed.step <= before.step or passed.at_ms <= before.at_ms:
+            return
+        steps = passed.step - before.step
+        step_ms = (passed.at_ms - before.at_ms) / steps
+        if step_ms <= MAX_MS:
+            self.series.add(
+                Report(kind="stamps", iteration=passed.step, step_ms=step_ms, line=line.number,
+                       path=self._path, covers=steps, rank=0,
+                       skipped=max(passed.skipped - before.skipped, 0))
+            )  # fmt: skip
 
     def _next(self, kind: str, rank: int) -> int:
         number = self._state.ordinals.get((kind, rank), 0) + 1

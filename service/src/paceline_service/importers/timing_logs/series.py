@@ -9,7 +9,7 @@ from pathlib import Path
 from paceline_service.importers.timing_logs.statements import Detector
 
 MAX_REPORTS = 1_000_000
-KINDS = ("megatron", "deepspeed_timers", "nemo", "deepspeed", "bridge", "rate")
+KINDS = ("megatron", "deepspeed_timers", "nemo", "deepspeed", "bridge", "stamps", "rate")
 """Statements that tell how long steps take, the one that tells most first."""
 
 
@@ -74,7 +74,9 @@ class Series:
         if self.reports >= MAX_REPORTS:
             return False
         self.reports += 1
-        if last is not None:
+        if report.kind == "stamps":
+            pass  # who makes it knows how many steps lie between
+        elif last is not None:
             report.covers = report.iteration - last.iteration
             if report.kind in ("nemo", "bridge", "deepspeed_timers"):
                 report.covers = 1

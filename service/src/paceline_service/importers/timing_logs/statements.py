@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from paceline_service.importers.timing_logs.text import Line
 
@@ -28,6 +29,7 @@ _DIST_WORLD = re.compile(r"\bdist_world_size=(\d{1,7})\b")
 _NEMO = re.compile(rf"global_step[:=]\s*({_NUMBER})\b.*?train_step_timing in s[:=]\s*({_NUMBER})")
 _BRIDGE = re.compile(rf"Step Time : ({_NUMBER})s GPU utilization: ({_NUMBER})")
 _DS_PIPE = re.compile(rf"\bsteps: (\d{{1,10}}) loss: \S+.*? iter time \(s\): ({_NUMBER})")
+_DS_STEP = re.compile(r"\[Rank 0\] step=(\d{1,10}), skipped=(\d{1,10}), lr=")
 _DS_RATE = re.compile(rf"global_step=(\d{{1,10}}), .*?CurrSamplesPerSec=({_NUMBER})")
 _DETECTOR = re.compile(r"\bM[nx]Rtt/Rnk:")
 _DETECTED = re.compile(rf"\b(M[nx][A-Z][A-Za-z]{{2,4}})/Rnk: ({_NUMBER})([A-Za-z%]*)/(\d{{1,7}})")
@@ -56,6 +58,16 @@ class Step:
     relative: bool = False
     """Whether ``step_ms`` is right but for a factor."""
     kind: str = "megatron"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """A step was over at a time of day."""
+
+    step: int
+    skipped: int
+    """Steps skipped so far."""
+    at_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +107,7 @@ class Happened:
     what: str
 
 
-Statement = Step | Timers | Detector | Throughputs | Setting | Happened
+Statement = Step | Passed | Timers | Detector | Throughputs | Setting | Happened
 
 
 def statement_of(line: Line) -> Statement | None:
@@ -115,7 +127,22 @@ def statement_of(line: Line) -> Statement | None:
     if "^^^^" in text and (found := _ENDS.search(text)):
         by_rank = {int(m[2]): float(m[1]) for m in _END.finditer(found[3])}
         return Throughputs(lowest=found[1] == "Bottom", by_rank=by_rank) if by_rank else None
+    if "skipped=" in text and (found := _DS_STEP.search(text)):
+        at_ms = _time_of_day_ms(line.stamp)
+        if at_ms is not None:
+            return Passed(step=int(found[1]), skipped=int(found[2]), at_ms=at_ms)
     return _elsewhere(text)
+
+
+def _time_of_day_ms(stamp: str) -> float | None:
+    """Return a timestamp of a logger as ms since an epoch."""
+    text = stamp.strip().strip("[]").replace(",", ".").replace("Z", "+00:00")
+    try:
+        told = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    # The zone does not matter: only differences within one log are used.
+    return told.replace(tzinfo=timezone.utc).timestamp() * 1e3
 
 
 def _elsewhere(text: str) -> Statement | None:

@@ -24,6 +24,7 @@ _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 _TELLING = (
     b"elapsed time per iteration", b"time (ms)", b"across ranks (ms)", b"train_step_timing in s",
     b"Rtt/Rnk", b"Etpt(TF)", b"Step Time :", b"iter time (s)", b"CurrSamplesPerSec=", b" ....",
+    b"skipped=",
     b"world", b"Comm. Op", b"saving checkpoint", b"saved checkpoint", b"save-checkpoint",
     b"Saving model checkpoint", b"validation loss", b"evaluat", b"Evaluating",
 )  # fmt: skip
@@ -33,7 +34,7 @@ _LABEL = re.compile(
     r"\[(?:rank|Rank |RANK )(?P<rank>\d{1,7})\]: ?"
     r"|\[default(?P<local>\d{1,4})\]:"
     r"|(?P<task>\d{1,7}): "
-    r"|(?P<host>[A-Za-z][A-Za-z0-9._-]{0,62}): "
+    r"|(?P<host>(?!steps: )[A-Za-z][A-Za-z0-9._-]{0,62}): "
     r"|(?P<stamp>\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[0-9.,:Z+-]*\]?\s)"
     r")"
 )
@@ -41,12 +42,16 @@ _LABEL = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line; ``rank`` is the global rank that a launcher gave, else -1."""
+    """One line; ``rank`` is the global rank that a launcher gave, else -1.
+
+    ``stamp`` is the time of day before it, as it was written; empty where there is none.
+    """
 
     number: int
     label: str
     rank: int
     text: str
+    stamp: str = ""
 
 
 class LogLines:
@@ -138,14 +143,16 @@ class _Hits:
 def _labelled(number: int, raw: bytes) -> Line:
     """Take the labels of launchers off a line, one after the other."""
     text = _COLOURS.sub("", raw.decode("utf-8", "replace")).replace("\0", "")
-    label, rank = "", -1
+    label, rank, stamp = "", -1, ""
     for _ in range(4):
         found = _LABEL.match(text)
         if found is None:
             break
         if found["stamp"] is None:
             label += found[0].strip()
+        else:
+            stamp = found["stamp"]
         if found["rank"] is not None:
             rank = int(found["rank"])
         text = text[found.end() :]
-    return Line(number=number, label=label, rank=rank, text=text)
+    return Line(number=number, label=label, rank=rank, text=text, stamp=stamp)

@@ -9,9 +9,9 @@ _COMMUNICATION = re.compile(
     r"(?:^|-)(?:recv|send)(?:-|$)|all-reduce|all-gather|reduce-scatter|grads-sync|allreduce|^pipe_"
 )
 _PHASES = (
-    (re.compile(r"batch-generator|batch_input|^data"), "input"),
+    (re.compile(r"batch.generator|batch_input|^data"), "input"),
     (re.compile(r"^forward-compute$|^fwd(?:_inner)?$|^forward$"), "forward"),
-    (re.compile(r"^backward-compute$|^bwd(?:_inner)?$|^backward$"), "backward"),
+    (re.compile(r"^backward-compute$|^bwd(?:_inner)?$|^backward(?:-backward)?$"), "backward"),
     (re.compile(r"^optimizer|^step$"), "optimizer"),
 )
 _PARTS = {
@@ -19,6 +19,7 @@ _PARTS = {
     "optimizer": ("optimizer-inner-step", "optimizer-copy-to-main-grad", "optimizer-clip-main-grad",
                   "optimizer-unscale-and-check-inf"),
     "forward-compute": ("batch-generator",),
+    "backward": ("backward-backward", "backward-allreduce"),
     "bwd": ("bwd_inner", "bwd_allreduce"),
 }  # fmt: skip
 """Timers that run while others do."""
