@@ -8,6 +8,7 @@ import numpy as np
 
 from paceline_service.analysis.compare.figures import (
     MOST_READ,
+    PARTS,
     RunFigures,
     batch_edges,
     batch_figures,
@@ -36,6 +37,6 @@ def run_figures(steps: StepArchive, settling_steps: int) -> RunFigures:
     return RunFigures(
         steps=edges[-1] - edges[0],
         duration_ns=np.array(levels),
-        part_ns=np.array(parts).reshape(len(parts), -1),
-        self_ns=np.array(own).reshape(len(own), -1),
+        part_ns=np.array(parts) if parts else np.zeros((0, PARTS)),
+        self_ns=np.array(own) if own else np.zeros((0, steps.world_size)),
     )

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline_service.analysis.blame.timeline import PHASES
 from paceline_service.analysis.records import FloatArray, Int64Array
 
 MOST_BATCHES = 16
 STEPS_PER_BATCH = 4
 LEAST_BATCHES = 4
+PARTS = PHASES + 2
 MOST_READ = 256
 """Of the steps of a batch that parts and ranks are taken from, evenly spaced."""
 
