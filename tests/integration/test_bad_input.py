@@ -20,9 +20,9 @@ import pytest
 
 from paceline_service.cli import analyze
 from tests.integration.terminal import Terminal
+from tests.unit.importers.flight_dumps import dumps_of
+from tests.unit.importers.flight_dumps import write as write_dumps
 from tests.unit.importers.logs import header, phase, small_job, text, write
-from tests.unit.importers.test_flight_recorder import dumps_of
-from tests.unit.importers.test_flight_recorder import write as write_dumps
 from tests.unit.importers.traces import TraceJob, traces, write_traces
 
 Run = Callable[..., "Done"]

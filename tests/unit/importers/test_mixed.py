@@ -13,9 +13,9 @@ from paceline.errors import InputError
 from paceline.vocabulary import Phase
 from paceline_service.importers.sources import analyze_paths, answer_paths
 from tests.simulator.job import Fault, Scenario, simulate
+from tests.unit.importers.flight_dumps import dumps_of
+from tests.unit.importers.flight_dumps import write as write_dumps
 from tests.unit.importers.logs import header, small_job, write, write_simulated
-from tests.unit.importers.test_flight_recorder import dumps_of
-from tests.unit.importers.test_flight_recorder import write as write_dumps
 from tests.unit.importers.traces import TraceJob, traces, write_traces
 
 SLOW = Scenario(steps=100, faults=(Fault(rank=2, phase=Phase.BACKWARD, extra_ms=8, first=50),))

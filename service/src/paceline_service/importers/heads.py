@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.errors import InputError
@@ -38,11 +38,13 @@ class Head:
     Attributes:
         data: up to ``HEAD_BYTES`` of it as UTF-8, without its mark; empty where nothing is known.
         problem: why it cannot be read, whatever its format; empty when it can.
+        packed: whether it was unpacked to be seen.
         readable: whether it is sound in itself, so that an unknown format is really another one.
     """
 
     data: bytes
     problem: str = ""
+    packed: bool = False
     readable: bool = True
 
 
@@ -64,7 +66,15 @@ def read_head(path: Path) -> Head:
         torn = f"cannot be read ({error.strerror})"
     if data and not data.startswith(SQLITE_MAGIC) and (remedy := how_to_export(path)):
         return Head(data=b"", problem=remedy)
-    return _told(data) if data else _lost(torn or "empty")
+    return replace(_told(data), packed=_is_gzip(path)) if data else _lost(torn or "empty")
+
+
+def _is_gzip(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"\x1f\x8b"
+    except OSError:
+        return False
 
 
 def _lost(problem: str) -> Head:

@@ -36,7 +36,7 @@ _decode = msgspec.json.Decoder().decode
 
 @contextmanager
 def open_binary(path: Path, advanced: Callable[[int], None] | None = None) -> Iterator[BinaryIO]:
-    """Open ``path``, unpacked when its content (not its name) is gzip.
+    """Open ``path``, unpacked when its content (not its name) is gzip, behind a mark of UTF-8.
 
     Args:
         path: a regular file.
@@ -51,8 +51,10 @@ def open_binary(path: Path, advanced: Callable[[int], None] | None = None) -> It
         raise InputError(f"{path} {problem}")
     try:
         with _opened(path, advanced) as raw:
-            packed = raw.peek(2)[:2] == _GZIP_MAGIC
-            if not packed:
+            begin = raw.peek(len(_UTF8_MARK))
+            if not begin.startswith(_GZIP_MAGIC):
+                if begin.startswith(_UTF8_MARK):
+                    raw.read(len(_UTF8_MARK))
                 yield raw
                 return
             with gzip.GzipFile(fileobj=raw) as unpacked:

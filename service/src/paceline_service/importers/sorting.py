@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paceline.errors import InputError
@@ -16,6 +16,7 @@ from paceline_service.importers.walk import Found
 _LOG_SUFFIXES = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
 """What claims to be a log by its name is reported as broken when it is not one."""
 _NAMED_FILES = 8
+_PACKED = "packed by gzip, which this format cannot be read from; unpack it first (gunzip)"
 _DIGITS = re.compile(r"\d+")
 
 
@@ -63,6 +64,8 @@ def sorted_by_format(
         source = next((s for s in sources if head.data and s.begins(head.data)), None)
         if source is None and len(head.data) == HEAD_BYTES and not head.problem:
             source = next((s for s in sources if s.holds and s.holds(file.path)), None)
+        if source is not None and source.plain and head.packed:
+            head = replace(head, problem=_PACKED)
         if source is None or head.problem:
             others.append(_Other(file=file, head=head, known=source is not None))
         else:
@@ -83,16 +86,15 @@ def sorted_by_format(
 
 def _with_broken_logs(found: Sorted, others: list[_Other], events: Source) -> None:
     """Give the reader of event logs what is one by its name: it tells line and reason."""
-    broken = [
-        other
+    broken = {
+        other.file.path
         for other in others
         if other.file.path.name.endswith(_LOG_SUFFIXES) and not other.head.problem
-    ]
-    if not broken:
-        return
-    found.of_source.setdefault(events.name, []).extend(other.file.path for other in broken)
-    found.of_source[events.name].sort()
-    others[:] = [other for other in others if other not in broken]
+    }
+    if broken:
+        logs = found.of_source.get(events.name, [])
+        found.of_source[events.name] = sorted([*logs, *broken])
+        others[:] = [other for other in others if other.file.path not in broken]
 
 
 def _nothing(
@@ -120,7 +122,8 @@ def _tell_left_out(others: Sequence[_Other], found: Sorted, faults: Faults) -> N
     for other in others:
         path, head = other.file.path, other.head
         if other.known:
-            faults.add("encoding", path, None, f"left out: {head.problem}")
+            reason = "unusable_file" if head.packed else "encoding"
+            faults.add(reason, path, None, f"left out: {head.problem}")
         elif not head.readable and not head.data and _kind(path) & like:
             faults.add("unusable_file", path, None, f"left out: {head.problem}")
         else:

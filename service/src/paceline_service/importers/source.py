@@ -23,6 +23,7 @@ class Source:
         name: as a reader knows it, for messages.
         begins: whether a file with these first bytes (unpacked, ``HEAD_BYTES``) is one.
         holds: whether one that begins like no format is; for logs whose first pages tell nothing.
+        plain: whether a file of it cannot be read while it is packed.
         read: the timed records of files of it; ``faults`` holds what is known of them already.
         judge: the report on files of a format whose records have no times.
     """
@@ -30,6 +31,7 @@ class Source:
     name: str
     begins: Callable[[bytes], bool]
     holds: Callable[[Path], bool] | None = None
+    plain: bool = False
     read: Callable[[Sequence[Path], Faults], EventLog] | None = None
     judge: Callable[[Sequence[Path], Faults], Answer] | None = None
 

@@ -94,9 +94,13 @@ def _read_timing_logs(paths: Sequence[Path], faults: Faults) -> EventLog:
 
 EVENTS = Source(name="event log", begins=begins_event_log, read=_read_events)
 KINETO = Source(name="PyTorch profiler trace", begins=begins_trace, read=_read_traces)
-WHAT_IF = Source(name="what-if trace (Parquet)", begins=begins_what_if, read=_read_what_if)
+WHAT_IF = Source(
+    name="what-if trace (Parquet)", begins=begins_what_if, plain=True, read=_read_what_if
+)
 INSPECTOR = Source(name="NCCL Inspector", begins=begins_inspector, read=_read_inspector)
-NSYS = Source(name="Nsight Systems export (SQLite)", begins=begins_nsys, read=_read_nsys)
+NSYS = Source(
+    name="Nsight Systems export (SQLite)", begins=begins_nsys, plain=True, read=_read_nsys
+)
 PRIMUS = Source(name="Primus pipeline times", begins=begins_primus, read=_read_primus)
 TIMINGS = Source(
     name="training log with timings", begins=begins_timing_log, holds=holds_timing_log,
