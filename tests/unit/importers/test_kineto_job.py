@@ -374,3 +374,50 @@ def test_too_few_steps_to_name_a_slow_rank_are_not_called_healthy(
     answer = report(tmp_path, traces(TraceJob(slow=1, world_size=world_size, steps=steps)))
     assert answer["verdict"] in ("insufficient_evidence", "straggler")
     assert answer["data"]["trace"]["last_arrivers"][0]["rank"] == 1
+
+
+def test_kernels_of_no_known_name_are_counted_and_told(tmp_path: Path) -> None:
+    documents = traces(TraceJob(slow=1, steps=20))
+    for document in documents:
+        for event in [e for e in document["traceEvents"] if e["name"] == "gemm"][:3]:
+            event["name"] = "void mylib::(anonymous namespace)::fast_all_reduce<float>(float*)"
+    answer = report(tmp_path, documents)
+    assert (
+        "12 kernels look like communication but are of no known name: "
+        "mylib::fast_all_reduce<float> (12); they count as computation, and are not paired"
+    ) in notes(answer)
+    assert answer["data"]["trace"]["unknown_kernels"] == [
+        {"name": "mylib::fast_all_reduce<float>", "count": 12}
+    ]
+    assert answer["data"]["trace"]["last_arrivers"][0]["rank"] == 1
+
+
+def test_a_kernel_of_any_name_that_a_collectives_call_launched_is_that_collective(
+    tmp_path: Path,
+) -> None:
+    documents = traces(TraceJob(slow=1, steps=20, labelled=True))
+    for document in documents:
+        for event in kernels_of(document, "AllReduce"):
+            event["name"] = "void somebody::secret_kernel<float>(float*)"
+        # The check for NaN carries the same arguments, and is none.
+        first = kernels_of(document, "AllGather")[0]
+        check = {"name": "void checkForNaN<float>(float*)", "ts": first["ts"] - 3, "dur": 1}
+        document["traceEvents"].append(first | check)
+    answer = report(tmp_path, documents)
+    assert answer["data"]["trace"]["collectives"] == 40
+    assert answer["data"]["complete"]
+    assert answer["data"]["trace"]["unknown_kernels"] == []
+
+
+def test_the_shares_of_a_job_are_those_of_the_sums_over_its_ranks(tmp_path: Path) -> None:
+    facts = report(tmp_path, traces(TraceJob(slow=1, steps=20)))["data"]["trace"]
+    job, ranks = facts["job"], facts["ranks"]
+    for name in ("window_ns", "compute_ns", "communication_ns", "overlap_ns", "idle_ns"):
+        assert job[name] == sum(row[name] for row in ranks)
+    assert job["gamma"] == pytest.approx(job["communication_ns"] / job["compute_ns"])
+    assert job["exposed_ratio"] == pytest.approx(
+        sum(row["exposed_communication_ns"] for row in ranks) / job["window_ns"]
+    )
+    # Others wait 2 of some 12 ms for rank 1, and each transfer takes 0.2 ms.
+    assert ranks[1]["gamma"] == pytest.approx(0.4 / 12, rel=0.05)
+    assert ranks[0]["gamma"] == pytest.approx(2.4 / 10, rel=0.05)
