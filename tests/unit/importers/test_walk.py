@@ -116,6 +116,7 @@ LOG = text(small_job(2, steps=3))
         (gzip.compress(b"PAR1" + bytes(60)), r"packed by gzip, .*unpack it first \(gunzip\)"),
         (b'{"schema": "paceline.report/1"}', "a report of Paceline; give what it was made from"),
     ],
+    ids=["tar", "tar.gz", "zip", "zstd", "gzip twice", "Parquet in gzip", "report"],
 )
 def test_what_has_to_be_unpacked_first_is_told_with_the_command(
     tmp_path: Path, content: bytes, advice: str
@@ -140,6 +141,7 @@ def test_what_has_to_be_unpacked_first_is_told_with_the_command(
         (b"\x1f\x8b\x08\x00" + b"\xff" * 60, "unusable_file", "a gzip file that is damaged"),
         ('{"traceEvents": []}'.encode("utf-16"), "encoding", "UTF-16; convert it first: iconv"),
     ],
+    ids=["empty", "cut off", "damaged", "UTF-16"],
 )
 def test_what_looks_like_the_trace_of_a_rank_and_cannot_be_read_is_a_loss(
     tmp_path: Path, content: bytes, reason: str, problem: str
