@@ -16,6 +16,9 @@ FIRST_US = 1_772_585_000_000_000
 class InspectorJob:
     """What is simulated: ranks numbered tensor first, a GPU a process, eight processes a host.
 
+    With two ``stages`` (and no tensor ranks) the second half of the ranks works behind the first,
+    which sends to it and waits for what it sends back.
+
     ``slow`` computes ``extra_ms`` longer in every step from ``since``. Transfers of collectives
     over more than one host take ``link_ms`` longer from ``link_since`` on. ``lost`` of the records
     are missing, each on its own rank.
@@ -23,6 +26,7 @@ class InspectorJob:
 
     tensor: int = 1
     data: int = 4
+    stages: int = 1
     steps: int = 60
     seed: int = 1
     layers: int = 3
@@ -45,7 +49,7 @@ class InspectorJob:
 
     @property
     def world_size(self) -> int:
-        return self.tensor * self.data
+        return self.tensor * self.data * self.stages
 
 
 @dataclass
@@ -73,7 +77,7 @@ def write_inspector(folder: Path, job: InspectorJob) -> list[Path]:
 
 def _simulated(job: InspectorJob, rng: np.random.Generator) -> list[_Process]:
     size = job.world_size
-    grid = np.arange(size).reshape(job.data, job.tensor)
+    grid = np.arange(size).reshape(-1, job.tensor)
     processes = [
         _Process(f"worker-{rank // job.per_host}", 4000 + 7 * (rank % job.per_host))
         for rank in range(size)
@@ -82,7 +86,11 @@ def _simulated(job: InspectorJob, rng: np.random.Generator) -> list[_Process]:
     if job.tensor > 1:
         groups["tp"] = [row.tolist() for row in grid]
         groups["dp"] = [column.tolist() for column in grid.T]
-    data = "dp" if job.tensor > 1 else "world"
+    if job.stages > 1:
+        halves = np.arange(size).reshape(job.stages, job.data)
+        groups["pp"] = halves.T.tolist()
+        groups["dp"] = halves.tolist()
+    data = "dp" if len(groups) > 1 else "world"
     ids = {
         (name, i): int(rng.integers(1 << 60))
         for name, all_ in groups.items()
@@ -109,6 +117,20 @@ def _simulated(job: InspectorJob, rng: np.random.Generator) -> list[_Process]:
                     processes[rank].records.append((kinds.index(name), left[place], record))
                 now[rank] = left[place]
 
+    def transfer(members: list[int], forward: bool) -> None:
+        source, sink = members if forward else members[::-1]
+        left = max(now[source], now[sink]) + 0.1
+        for rank, name in ((source, "Send"), (sink, "Recv")):
+            counter = sn[f"p2p{rank}", 0, name] = sn.get((f"p2p{rank}", 0, name), 0) + 1
+            index = groups["pp"].index(members)
+            record = _record(job, ids["pp", index], "pp", members.index(rank), 2, processes[rank],
+                             name, counter, 8 << 20, now[rank], left)  # fmt: skip
+            perf = record.pop("coll_perf")
+            record["p2p_perf"] = {key.replace("coll", "p2p"): value for key, value in perf.items()}
+            record["p2p_perf"]["p2p_peer"] = 1 - members.index(rank)
+            processes[rank].records.append((kinds.index("pp"), left, record))
+            now[rank] = left
+
     for step in range(job.steps):
         for layer in range(job.layers):
             work = job.work_ms / job.layers * np.exp(rng.normal(0, job.jitter, size))
@@ -118,9 +140,16 @@ def _simulated(job: InspectorJob, rng: np.random.Generator) -> list[_Process]:
             if job.tensor > 1:
                 run("tp", "AllReduce", 4 << 20, 0.15, step)
             del layer
+        if job.stages > 1:
+            for forward in (True, False):
+                for members in groups["pp"]:
+                    transfer(members, forward)
+                now += job.work_ms / 3 * np.exp(rng.normal(0, job.jitter, size))
+                if job.slow >= 0 and step >= job.since:
+                    now[job.slow] += job.extra_ms / 2
         for payload in job.buckets:
             run(data, "AllReduce", payload, payload / (64 << 20), step)
-        if job.world_every_step and job.tensor > 1:
+        if job.world_every_step and len(groups) > 1:
             run("world", "AllGather", 1 << 16, 0.08, step)
     return processes
 

@@ -70,6 +70,7 @@ HEALTHY: list[dict[str, Any]] = [
     {"data": 8, "verbose": True},
     {"data": 4, "lost": 0.02, "dump_ms": 40.0},
     {"data": 8, "at_end": True},
+    {"data": 4, "stages": 2},
 ]
 
 
@@ -120,6 +121,30 @@ def test_files_written_at_the_end_tell_who_waited_but_no_ratios(tmp_path: Path) 
     assert finding["slowdown"] is None
     assert (report["slowdown"], report["gamma"]) == (None, None)
     assert any("no ratio to the time of a step" in note for note in report["data"]["notes"])
+
+
+PIPELINE: list[dict[str, Any]] = [{}, {"verbose": True}, {"at_end": True}]
+
+
+@pytest.mark.parametrize("how", PIPELINE)
+def test_who_waits_for_a_slow_neighbour_in_the_pipeline_is_not_named(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    job = InspectorJob(stages=2, data=4, slow=2, extra_ms=2, steps=50, seed=1, **how)
+    report = report_of(tmp_path, job)
+    assert [finding["ranks"] for finding in report["findings"]] == [[2]]  # and not rank 6 behind it
+    assert report["job"]["steps"] == 50
+    assert any("sends and receives count as communication" in note for note in _notes(report))
+
+
+def test_who_waits_for_a_slow_one_in_another_communicator_is_not_named(tmp_path: Path) -> None:
+    # Nothing tells the steps: four equal buckets and four layers, in dumps of several steps.
+    job = InspectorJob(
+        tensor=2, data=8, slow=12, extra_ms=1.6, steps=80, seed=17, layers=4, lost=0.01,
+        buckets=(8 << 20,) * 4, world_every_step=False, dump_ms=30,
+    )  # fmt: skip
+    report = report_of(tmp_path, job)
+    assert {rank for finding in report["findings"] for rank in finding["ranks"]} <= {12}
 
 
 def test_what_is_missing_on_one_member_is_counted_and_shifts_nothing(tmp_path: Path) -> None:

@@ -38,7 +38,13 @@ class Axis:
 
 
 def lay_out(
-    instances: Instances, steps: Steps, exec_ns: Int64Array, around_ns: Int64Array, *, timed: bool
+    instances: Instances,
+    steps: Steps,
+    exec_ns: Int64Array,
+    around_ns: Int64Array,
+    *,
+    timed: bool,
+    room_ns: Int64Array,
 ) -> Axis:
     """Lay the comparable instances on one axis.
 
@@ -48,6 +54,7 @@ def lay_out(
         exec_ns: (M,) duration of each row.
         around_ns: (M,) when each ended, as its process tells; only the order counts.
         timed: whether the ends of the steps are times.
+        room_ns: (S,) what each step holds at least beside them, where they are not.
     """
     order = _in_order(instances, steps, around_ns)
     count = len(steps.end_ns)
@@ -73,6 +80,8 @@ def lay_out(
         length = int(at.max())
         if free_ns is not None:
             length = max(length, int(free_ns[step]))
+        else:
+            length += int(room_ns[step])
         shift = base + length - int(at.max())
         rows = np.concatenate(
             [np.arange(bounds[i], bounds[i + 1]) for i in order[starts[step] : starts[step + 1]]]

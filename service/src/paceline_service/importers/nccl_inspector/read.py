@@ -33,6 +33,13 @@ from paceline_service.importers.nccl_inspector.records import (
     read_records,
 )
 from paceline_service.importers.nccl_inspector.steps import Steps, assign_steps
+from paceline_service.importers.nccl_inspector.transfers import (
+    FLAGS,
+    Stays,
+    laid_stays,
+    most_per_step,
+    traced_stays,
+)
 from paceline_service.importers.nccl_inspector.victims import waited, without_victims
 from paceline_service.importers.spool import WIDTH
 
@@ -112,7 +119,10 @@ def _rows(
         begin, end = _traced(recorded, instances.row)
         order = np.lexsort((instances.sn, steps.of_instance))
     else:
-        axis = lay_out(instances, steps, exec_ns, around_ns, timed=moments.known != UNTIMED)
+        room_ns = most_per_step(recorded, ranks.rank_of_row, steps, moments)
+        axis = lay_out(
+            instances, steps, exec_ns, around_ns, timed=moments.known != UNTIMED, room_ns=room_ns
+        )
         chosen = np.flatnonzero(instances.comparable[instances.instance])
         begin, end, order = axis.begin_ns, axis.end_ns, axis.order
     seq = _numbered(instances, order)
@@ -129,7 +139,48 @@ def _rows(
     table[:, _COLUMN["end_ns"]] = end[chosen]
     # Whether compute ran beside it is not told: who was in a collective is taken to have waited.
     table[:, _COLUMN["join_ns"]] = begin[chosen]
-    _keep(log, instances.rank[chosen], table)
+    rank = instances.rank[chosen]
+    if (recorded.column("peer") >= 0).any():
+        if moments.known == TRACED:
+            stays = traced_stays(recorded, ranks.rank_of_row, steps, moments)
+        else:
+            free = _before_first(rank, table)
+            stays = laid_stays(recorded, ranks.rank_of_row, steps, moments, free)
+        table = np.concatenate([table, _stay_rows(log, stays)])
+        rank = np.concatenate([rank, stays.rank])
+    _keep(log, rank, table)
+
+
+def _before_first(rank: Int64Array, table: Int64Array) -> list[Int64Array]:
+    """Return rank, step, begin and end of what lies before each rank's first row of each step."""
+    step = table[:, _COLUMN["step"]]
+    begin, end = table[:, _COLUMN["start_ns"]], table[:, _COLUMN["end_ns"]]
+    by = np.lexsort((begin, step, rank))
+    new = np.ones(len(by), dtype=np.bool_)
+    new[1:] = (rank[by[1:]] != rank[by[:-1]]) | (step[by[1:]] != step[by[:-1]])
+    first = by[new]
+    last_end = np.maximum.reduceat(end[by], np.flatnonzero(new))
+    before = np.append(0, last_end[:-1])
+    other = np.append(True, rank[first[1:]] != rank[first[:-1]])
+    before = np.where(other, begin[first], before)  # nothing is known before the very first
+    return [rank[first], step[first], before, begin[first]]
+
+
+def _stay_rows(log: EventLog, stays: Stays) -> Int64Array:
+    """Return rows of sends and receives: each rank is in a group of its own."""
+    ranks, of = np.unique(stays.rank, return_inverse=True)
+    base = len(log.groups)
+    log.groups += [LogGroup(name=f"p2p.{rank}", ranks=(rank,)) for rank in ranks.tolist()]
+    table = np.zeros((len(of), WIDTH), dtype=np.int64)
+    table[:, _COLUMN["kind"]] = RecordKind.COLLECTIVE
+    table[:, _COLUMN["group"]] = base + of.reshape(-1)
+    table[:, _COLUMN["seq"]] = np.arange(len(of))
+    table[:, _COLUMN["step"]] = stays.step
+    table[:, _COLUMN["peer"]] = -1
+    table[:, _COLUMN["start_ns"]] = table[:, _COLUMN["join_ns"]] = stays.begin_ns
+    table[:, _COLUMN["end_ns"]] = stays.end_ns
+    table[:, _COLUMN["flags"]] = FLAGS
+    return table
 
 
 def _traced(recorded: Recorded, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
@@ -201,8 +252,8 @@ def _notes(recorded: Recorded, instances: Instances, moments: Moments) -> list[s
     p2p = int((recorded.column("peer") >= 0).sum())
     if p2p:
         notes.append(
-            f"{p2p:,} sends and receives are left out: their numbers count on one process alone, "
-            "so nothing says which belong together."
+            f"{p2p:,} sends and receives count as communication, and nobody is blamed in them: "
+            "their numbers count on one process alone, so nothing says which belong together."
         )
     return notes
 

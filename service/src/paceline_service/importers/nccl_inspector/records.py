@@ -15,8 +15,9 @@ from paceline.errors import InputError
 from paceline.vocabulary import Op
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.lines import open_binary, read_objects
+from paceline_service.importers.lines import read_objects
 from paceline_service.importers.nccl_inspector.recognize import begins_prometheus
+from paceline_service.importers.opening import open_binary
 
 MAX_RECORDS = 10_000_000
 """Of one job: 1 GB as columns. A run that wrote more is to be cut, or some of its time given."""

@@ -54,6 +54,8 @@ class Steps:
     pace: str
     kind: Int64Array
     """(I,) number of the function in its kind of communicator, -1 for those without one."""
+    own_end_ns: dict[int, Int64Array]
+    """By rank that is paced: (S,) when each step ended on the clock of its host."""
 
 
 def assign_steps(recorded: Recorded, instances: Instances, moments: Moments) -> Steps:
@@ -92,17 +94,15 @@ def assign_steps(recorded: Recorded, instances: Instances, moments: Moments) -> 
             _ends(paced, bounds[1][instances.row], of, len(ranks), steps),
         ),
     )
+    own = _own_ends(own_end, job_end)
     unknown = np.flatnonzero(of_row < 0)
     if len(unknown):
         loose = np.flatnonzero(paced < 0)
         voted = np.empty(len(loose), dtype=np.int64)
         for rank in np.unique(of[loose]).tolist():
             mine = of[loose] == rank
-            ends = own_end[rank]
-            told = ends >= 0
             # A process that is not in the pacing communicators goes by the job's own times.
-            ends = np.maximum.accumulate(np.where(told, ends, job_end)) if told.any() else job_end
-            voted[mine] = np.searchsorted(ends, row_end[loose][mine], side="left")
+            voted[mine] = np.searchsorted(own.get(rank, job_end), row_end[loose][mine], side="left")
         vote = np.zeros(len(instances.row), dtype=np.int64)
         vote[loose] = np.minimum(voted, steps - 1)
         count = np.diff(np.append(instances.first, len(vote)))
@@ -121,6 +121,7 @@ def assign_steps(recorded: Recorded, instances: Instances, moments: Moments) -> 
     return Steps(
         of_instance=of_row, end_ns=job_end, period=period, proved=proved,
         pace=f"{func} of communicators of {members} ranks", kind=kind,
+        own_end_ns={int(ranks[place]): ends for place, ends in own.items()},
     )  # fmt: skip
 
 
@@ -280,6 +281,17 @@ def _ends(
     ends = np.full((count, steps), -1, dtype=np.int64)
     here = paced >= 0
     np.maximum.at(ends, (of[here], paced[here]), end_ns[here])
+    return ends
+
+
+def _own_ends(own_end: Int64Array, job_end: Int64Array) -> dict[int, Int64Array]:
+    """Return (S,) the ends of steps of each rank that tells some, the others from the job's."""
+    ends = {}
+    for place, mine in enumerate(own_end):
+        told = mine >= 0
+        if told.any():
+            ahead = int(np.median((mine - job_end)[told]))
+            ends[place] = np.maximum.accumulate(np.where(told, mine, job_end + ahead))
     return ends
 
 
