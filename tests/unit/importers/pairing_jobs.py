@@ -39,6 +39,8 @@ class Call:
     elements: int = 1024
     source: int = -1
     destination: int = -1
+    both_ways: bool = False
+    """Whether the two also send the other way at the same time."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -61,6 +63,8 @@ class PairingJob:
     wrap: int = 1 << 31
     clock_us: tuple[float, ...] = ()
     seed: int = 0
+    batched: bool = False
+    """Transfers go by batch_isend_irecv: the call tells of them, and their kernel does not."""
     late_launches: bool = False
     """Beside the main thread: the last of a step may come when the next one has begun."""
 
@@ -98,13 +102,17 @@ def record(job: PairingJob) -> Recorded:
                 at = EPOCH_US + round(start + clock[rank])
                 recorded.truth[rank, at] = step * len(job.program) + number
                 launch = {"correlation": correlation}
+                label = _label(job, call, rank, what, seq)
+                if job.batched and call.source >= 0:
+                    events[rank] += _batch(call, at - 60, label)
+                    label = {}
                 events[rank] += [
                     _event("cuda_runtime", "cudaLaunchKernel", at - 30, 5, launch),
                     _event(
                         "kernel", KERNELS[what], at,
                         EPOCH_US + round(release + clock[rank]) - at,
                         {"stream": call.group.stream, "grid": [24, 1, 1], **launch,
-                         **_label(job, call, rank, what, seq)},
+                         **label},
                     ),
                 ]  # fmt: skip
             free[members] = release
@@ -186,6 +194,22 @@ def _label(job: PairingJob, call: Call, rank: int, what: str, seq: int | None) -
     if seq is not None:
         label["Seq"] = seq
     return label
+
+
+def _batch(call: Call, at: int, label: Json) -> list[Json]:
+    calls = [label]
+    if call.both_ways:
+        peer = label.get("Dst Rank", label.get("Src Rank"))
+        ends = {key: value for key, value in label.items() if key not in ("Dst Rank", "Src Rank")}
+        calls = [
+            ends | {"Collective name": "send", "Dst Rank": peer},
+            ends | {"Collective name": "recv", "Src Rank": peer},
+        ]
+    return [
+        *(_event("cpu_op", "record_param_comms", at + 10 * i, 8, one)
+          for i, one in enumerate(calls)),
+        _event("user_annotation", "nccl:coalesced", at + 25, 15, {}),
+    ]  # fmt: skip
 
 
 def _event(category: str, name: str, ts: int, length: int, args: Json) -> Json:

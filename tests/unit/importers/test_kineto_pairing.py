@@ -265,3 +265,37 @@ def test_calls_without_a_group_where_kernels_compute_are_of_no_group_in_particul
     assert {one.key.name for one in found} == {"0", "1", "2", "3", "4"}
     assert sum(problem.count for problem in left) == 4 * 4
     assert "does not say of which it is" in left[0].reason
+
+
+EXCHANGES = (
+    Call(what="p2p", group=WORLD, source=0, destination=1),
+    *(Call(what="p2p", group=WORLD, source=s, destination=s + 1, both_ways=True)
+      for _ in range(3) for s in range(3)),
+    Call(what="p2p", group=WORLD, source=1, destination=0),
+    REDUCE,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("labels", ["full", "own_names", "nameless"])
+def test_batches_of_one_transfer_or_of_an_exchange_are_paired(tmp_path: Path, labels: str) -> None:
+    recorded = record(
+        PairingJob(world_size=4, program=EXCHANGES, labels=labels, batched=True, steps=6)
+    )
+    found, left, window = paired(tmp_path, recorded)
+    assert not left
+    assert count(found) == 6 * len(EXCHANGES)
+    assert wrong(found, window, recorded) == 0
+    # What two send each other at once lets neither go before the other came.
+    exchanges = [one for one in found if len(one.key.ranks) == 2]
+    assert {one.key.ranks for one in exchanges} == {(0, 1), (1, 2), (2, 3)}
+    assert all(one.barrier_like.all() for one in exchanges)
+
+
+def test_a_batch_with_several_peers_is_refused(tmp_path: Path) -> None:
+    recorded = record(PairingJob(world_size=4, program=EXCHANGES, batched=True, steps=3))
+    for event in recorded.documents[1]["traceEvents"]:
+        if event["args"].get("Src Rank") == 2:
+            event["args"]["Src Rank"] = 3
+    found, left, window = paired(tmp_path, recorded)
+    assert wrong(found, window, recorded) == 0
+    assert any("a batch of sends and receives" in problem.reason for problem in left)

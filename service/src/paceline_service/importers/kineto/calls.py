@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,6 +44,8 @@ class Label:
     destination: int = -1
     own_place: int = -1
     peer_place: int = -1
+    exchange: bool = False
+    """Whether it is of two members of a larger group, who send each other something at once."""
 
 
 _NO_LABEL = Label()
@@ -91,6 +94,7 @@ def _kernels(trace: Trace) -> Calls:
     known, (begun, returned, thread) = trace.launch_of(correlation)
     comms = _Enclosing(trace, lambda name: name == "record_param_comms")
     named = _Enclosing(trace, lambda name: name != "record_param_comms")
+    batches = _Batches(trace, thread[known], begun[known])
     order = np.lexsort((end, start))
     labels, ops = [], []
     for index in order:
@@ -106,7 +110,11 @@ def _kernels(trace: Trace) -> Calls:
             if outer is not None:
                 op = names.op_of(trace.call_names[outer])
                 labels[-1] = _with_places(labels[-1], trace.call_names[outer])
-        ops.append(int(op or names.op_of(trace.kernel_names[index])))
+        op = op or names.op_of(trace.kernel_names[index])
+        if not op and args is None and known[index]:
+            batch = batches.at(int(thread[index]), int(begun[index]))
+            labels[-1], op = batch if batch is not None else (labels[-1], op)
+        ops.append(int(op))
     grid = np.array([_grid(trace.kernel_args[index]) for index in order], dtype=np.int64)
     return Calls(
         on_host=False,
@@ -162,6 +170,72 @@ class _Enclosing:
             if candidate >= low and self._end[candidate] >= time_ns:
                 return int(self._index[candidate])
         return None
+
+
+class _Batches:
+    """Finds what a batch of sends and receives moves, as far as that is one wait.
+
+    Its calls are over when one kernel is launched for all of them. They are those since the launch
+    before, on the same thread, as far as none of them launched anything itself.
+    """
+
+    def __init__(self, trace: Trace, thread: Int64Array, launched_ns: Int64Array) -> None:
+        self._trace = trace
+        self._launches = {
+            int(t): np.sort(launched_ns[thread == t]) for t in np.unique(thread).tolist()
+        }
+        start, end, where = trace.calls.arrays()
+        self._calls: dict[int, tuple[Int64Array, Int64Array, Int64Array]] = {}
+        transfers = np.array(
+            [name == "record_param_comms" and _transfer(args) is not None
+             for name, args in zip(trace.call_names, trace.call_args, strict=True)],
+            dtype=np.bool_,
+        )  # fmt: skip
+        for t in self._launches:
+            mine = np.flatnonzero((where == t) & transfers)
+            mine = mine[np.argsort(start[mine], kind="stable")]
+            self._calls[t] = (start[mine], end[mine], mine)
+
+    def at(self, thread: int, launched_ns: int) -> tuple[Label, Op] | None:
+        """Return label and operation of what was launched at a time; None where nothing tells."""
+        launches = self._launches[thread]
+        place = int(np.searchsorted(launches, launched_ns))
+        before = int(launches[place - 1]) if place else -1
+        start, end, index = self._calls[thread]
+        low, high = np.searchsorted(start, (before, launched_ns), side="right").tolist()
+        calls = [i for i, e in zip(index[low:high].tolist(), end[low:high], strict=True)
+                 if e <= launched_ns]  # fmt: skip
+        if not calls or len(calls) != high - low or len(calls) > 2:
+            return None
+        args = [self._trace.call_args[i] for i in calls]
+        labels, ops = [_label(one) for one in args], [_transfer(one) for one in args]
+        if len(calls) == 1:
+            return labels[0], ops[0] or Op.UNKNOWN
+        return _exchange(self._trace.rank, labels, ops)
+
+
+def _transfer(args: Args | None) -> Op | None:
+    """Return SEND or RECV where a call is one, else None."""
+    op = names.op_of(str(args.collective)) if args is not None and args.collective else None
+    return op if op in (Op.SEND, Op.RECV) else None
+
+
+def _exchange(rank: int, labels: list[Label], ops: Sequence[Op | None]) -> tuple[Label, Op] | None:
+    """Return what two ranks send each other at once: neither leaves before the other came."""
+    if set(ops) != {Op.SEND, Op.RECV}:
+        return None
+    send, receive = (labels[ops.index(op)] for op in (Op.SEND, Op.RECV))
+    peer = send.destination
+    if peer < 0 or peer != receive.source or peer == rank:
+        return None
+    if send.group_name != receive.group_name:
+        return None
+    ranks = (min(rank, peer), max(rank, peer))
+    label = Label(
+        group_name=send.group_name, group_ranks=ranks, group_size=2, elements=send.elements,
+        dtype=send.dtype, exchange=True,
+    )  # fmt: skip
+    return label, Op.ALL_TO_ALL
 
 
 def _label(args: Args | None) -> Label:

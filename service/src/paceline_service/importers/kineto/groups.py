@@ -99,8 +99,8 @@ def _named(rank: int, timeline: RankTimeline, members: Members) -> list[Named | 
     known = [members.group_of(rank, label) for label in calls.labels]
     streams = calls.stream.tolist()
     of_stream: dict[int, set[Named]] = defaultdict(set)
-    for stream, group in zip(streams, known, strict=True):
-        if group is not None:
+    for stream, group, label in zip(streams, known, calls.labels, strict=True):
+        if group is not None and not label.exchange:
             of_stream[stream].add(group)
     several = len(set().union(*of_stream.values())) > 1
     serves = {
@@ -173,6 +173,9 @@ class _Sorter:
         found: dict[GroupKey, list[int]] = defaultdict(list)
         streams: dict[Named, set[int]] = defaultdict(set)
         for row, group in enumerate(self._named):
+            if self._is_untold_transfer(row):
+                self.reasons[_BATCH] += 1
+                continue
             here = group or self._assumed(row)
             key = self._key(row, here) if isinstance(here, tuple) else here
             if isinstance(key, str):
@@ -186,6 +189,10 @@ class _Sorter:
                 for key in [k for k in found if k.name == name and k.ranks == ranks]:
                     self.reasons[_NAMELESS_STREAMS] += len(found.pop(key))
         return found
+
+    def _is_untold_transfer(self, row: int) -> bool:
+        calls = self._timeline.calls
+        return calls.op[row] == Op.UNKNOWN and "sendrecv" in calls.what[row].lower()
 
     def _assumed(self, row: int) -> Named | str:
         """Return the group of a call that names none, or why nobody can say."""
@@ -206,8 +213,6 @@ class _Sorter:
         calls = self._timeline.calls
         name, ranks = group
         op, label = Op(int(calls.op[row])), calls.labels[row]
-        if op == Op.UNKNOWN and "sendrecv" in calls.what[row].lower():
-            return _BATCH
         if op not in (Op.SEND, Op.RECV):
             return GroupKey(name=name, ranks=ranks)
         peer = _peer(self._rank, op, label, ranks)
