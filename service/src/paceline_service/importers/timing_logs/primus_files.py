@@ -11,7 +11,7 @@ import msgspec
 
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.lines import open_binary
+from paceline_service.importers.opening import open_binary
 
 MAX_FILE_BYTES = 256 << 20
 """Unpacked; 10,000 iterations of 64 micro-batches take 50 MB."""

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from paceline.errors import InputError
-from paceline_service.importers.lines import open_binary
+from paceline_service.importers.opening import open_binary
 
 _STATEMENTS = re.compile(
     rb"elapsed time per iteration \((?:ms|s)\):|time across ranks \(ms\):|"

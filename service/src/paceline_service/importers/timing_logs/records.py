@@ -21,6 +21,8 @@ from paceline_service.importers.timing_logs.places import Places, places_of, sta
 from paceline_service.importers.timing_logs.series import Report, Series
 
 _FIRST_NS = 1_000_000
+_MAX_NS = 1 << 61
+_MAX_NUMBER = (1 << 31) - 1
 _ALL, _PIPELINE = 0, 1
 COMMUNICATION = (
     "all-grads-sync", "params-all-gather", "layernorm-grads-all-reduce",
@@ -147,6 +149,9 @@ class Recorder:
     ) -> None:
         """Lay phases, then the collective in which the rank waits for the others."""
         begin = at = self._at.get(rank, _FIRST_NS)
+        together_ms = sum(ms for _, ms in (*spans, *after)) + rest_ms
+        if not 0 <= number <= _MAX_NUMBER or begin + together_ms * covers * 1e6 > _MAX_NS:
+            return  # no job ran so long: the number is damaged
         if places is not None and (places.stages or 1) > 1:
             self._mark(rank, number, at, places)
         for phase, ms in spans:

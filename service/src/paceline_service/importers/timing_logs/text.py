@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.lines import open_binary
+from paceline_service.importers.opening import open_binary
 
 MAX_LINE_BYTES = 64 << 10
 """The rest of a longer line is left out: no statement about times is so long."""
