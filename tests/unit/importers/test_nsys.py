@@ -209,6 +209,10 @@ def scrawl(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
+def misspell(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE NVTX", b"CREATE TABL\xff NVTX"))
+
+
 def pack(path: Path) -> None:
     path.write_bytes(gzip.compress(path.read_bytes()))
 
@@ -230,7 +234,8 @@ def view(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (cut, "damaged or cut short"), (scrawl, "damaged or cut short"), (pack, "gunzip"),
+        (cut, "damaged or cut short"), (scrawl, "damaged or cut short"),
+        (misspell, "schema is malformed"), (pack, "gunzip"),
         (empty, "no CUDA kernels"), (view, "no CUDA kernels"),
     ],
 )  # fmt: skip

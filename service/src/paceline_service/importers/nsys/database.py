@@ -19,6 +19,8 @@ _STEPS_BASE, _STEPS_PER_BYTE = 20_000_000, 4
 """Of SQLite's virtual machine, in one query: a scan takes fewer than one for each byte."""
 _STEPS_BETWEEN_CHECKS = 20_000
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA})
+_BROKEN = (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError)
+"""What comes of a damaged file; the second where a message of SQLite's quotes from it."""
 _FUNCTIONS = frozenset({"ifnull", "coalesce", "substr", "min", "max"})
 
 
@@ -40,7 +42,7 @@ class Database:
             self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
             self._guard()
             self.columns = self._tables()
-        except sqlite3.Error as error:
+        except _BROKEN as error:
             raise self._refused(error) from error
 
     def has(self, table: str, *columns: str) -> bool:
@@ -92,7 +94,7 @@ class Database:
         try:
             # Counts as work of the query that runs meanwhile.
             row = self._connection.execute(query, (number,)).fetchone()
-        except (sqlite3.Error, OverflowError, MemoryError) as error:
+        except _BROKEN as error:
             raise self._refused(error) from error
         return row[0] if row is not None and isinstance(row[0], str) else ""
 
@@ -123,7 +125,7 @@ class Database:
             cursor = self._connection.execute(query, tuple(values))
             while rows := cursor.fetchmany(ROWS_AT_A_TIME):
                 yield rows
-        except (sqlite3.Error, OverflowError, MemoryError) as error:
+        except _BROKEN as error:
             raise self._refused(error) from error
 
     def _tables(self) -> dict[str, frozenset[str]]:
@@ -163,7 +165,8 @@ class Database:
     def _refused(self, error: Exception) -> InputError:
         if "interrupted" in str(error):
             return InputError(f"{self.path}: reading it takes more work than its size explains")
-        return InputError(f"{self.path}: the SQLite file is damaged or cut short ({error})")
+        why = "its schema is malformed" if isinstance(error, UnicodeDecodeError) else str(error)
+        return InputError(f"{self.path}: the SQLite file is damaged or cut short ({why[:200]})")
 
 
 def _authorized(action: int, first: str | None, second: str | None, *more: object) -> int:

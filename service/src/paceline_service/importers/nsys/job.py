@@ -137,9 +137,13 @@ def _tell(log: EventLog, notes: Sequence[str]) -> None:
 
 
 def _plain(path: Path) -> Path:
-    with path.open("rb") as file:
-        if file.read(2) == b"\x1f\x8b":
-            raise InputError(f"{path}: a packed SQLite file cannot be read in place; gunzip it")
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+    except OSError as error:
+        raise InputError(f"{path}: it cannot be read ({error.strerror})") from error
+    if packed:
+        raise InputError(f"{path}: a packed SQLite file cannot be read in place; gunzip it")
     return path
 
 
