@@ -211,9 +211,9 @@ def test_the_published_pipeline_gives_the_published_figures() -> None:
     for stage, seconds in expected["stage_mean_compute_s"].items():
         assert stages[int(stage)]["work_ns"] / 1e9 == pytest.approx(seconds, rel=0.01)
     published = expected["published"]
-    assert report["what_if"]["m_s"] == pytest.approx(published["Ms"], abs=0.03)
-    assert report["what_if"]["m_w"] == pytest.approx(published["Mw"], abs=0.03)
-    assert report["what_if"]["slowdown"] == pytest.approx(published["blocking_slowdown"], abs=0.03)
+    assert report["what_if"]["m_s"] == pytest.approx(published["Ms"], abs=0.0005)
+    assert report["what_if"]["m_w"] == pytest.approx(published["Mw"], abs=0.0005)
+    assert report["what_if"]["slowdown"] == pytest.approx(published["blocking_slowdown"], abs=0.0005)
     evidence = " ".join(finding["evidence"])
     assert f"M_S = {published['Ms']:.2f}" in evidence
     assert f"M_W = {published['Mw']:.2f}" in evidence

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from paceline.errors import InputError
 from paceline.event_log import ROW_FIELDS, LogGroup
 from paceline.vocabulary import Flag, Op, Phase, RecordKind
 from paceline_service.analysis.records import Int64Array
+from paceline_service.analysis.report import Report
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.log import EventLog
 from paceline_service.importers.spool import WIDTH
@@ -27,6 +30,7 @@ from paceline_service.importers.whatif_columns import (
     read_columns,
 )
 from paceline_service.importers.whatif_pairs import FORWARD, pair_transfers
+from paceline_service.importers.whatif_published import Published, published_figures
 
 _COMPUTE = {
     "forward-compute": Phase.FORWARD,
@@ -79,7 +83,26 @@ def read_what_if(paths: Sequence[Path], faults: Faults) -> EventLog:
             f"{path} holds no forward-compute and no backward-compute operation; its types are "
             f"{', '.join(trace.names)[:300]}"
         )
-    return _Builder(trace, path, faults, meta).build()
+    log = _Builder(trace, path, faults, meta).build()
+    log.finish = partial(_with_published, published_figures(trace))
+    return log
+
+
+def _with_published(figures: Published | None, report: Report) -> Report:
+    """Give the shares of the loss by the model of the format's authors, where it describes a trace.
+
+    Theirs knows what each operation waits for, so it is the better one here (docs/math/whatif.md).
+    """
+    if figures is None or report.what_if is None:
+        return report
+    stages = [dict(stage) for stage in report.what_if["stages"]]
+    if stages:
+        stages[-1]["share"] = figures.m_s
+    block = {
+        **report.what_if, "slowdown": figures.slowdown, "m_w": figures.m_w, "m_s": figures.m_s,
+        "stages": stages,
+    }  # fmt: skip
+    return replace(report, what_if=block)
 
 
 class _Builder:
