@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from paceline.errors import InputError
-from paceline_service.importers import walk
+from paceline_service.importers import opening, walk
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.progress import Progress
 from paceline_service.importers.sources import analyze_paths
@@ -227,3 +227,11 @@ def test_a_mark_of_utf8_is_no_fault_in_any_format(tmp_path: Path) -> None:
     for path in dumps:
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert analyze_paths([tmp_path]).report["verdict"] == "hang"
+
+
+def test_a_bomb_of_any_format_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "_ALWAYS_UNPACKED_BYTES", 1 << 16)
+    path = tmp_path / "train.log.gz"
+    path.write_bytes(gzip.compress(b"step 1 of 2, all is well, loss 1.0\n" * 300_000))
+    with opening.open_binary(path) as file, pytest.raises(OSError, match="over 300 times its size"):
+        file.read()

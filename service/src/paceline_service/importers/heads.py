@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.errors import InputError
-from paceline_service.importers.lines import open_binary
 from paceline_service.importers.nsys.recognize import SQLITE_MAGIC, how_to_export
+from paceline_service.importers.opening import open_binary
 
 HEAD_BYTES = 64 << 10
 """Of each file, unpacked, by which it is recognised; eight GPUs' properties take 6 KB of it."""

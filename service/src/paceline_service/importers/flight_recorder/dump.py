@@ -14,7 +14,7 @@ from paceline_service.importers.flight_recorder.entry import Entry, entry_of
 from paceline_service.importers.flight_recorder.plain import number, text
 from paceline_service.importers.flight_recorder.safe_pickle import load_plain
 from paceline_service.importers.flight_recorder.whose import rank_of
-from paceline_service.importers.lines import open_binary
+from paceline_service.importers.opening import open_binary
 
 MAX_DUMP_BYTES = 256 << 20
 """Of one dump, unpacked; 20,000 entries with their stacks take about 100 MB."""

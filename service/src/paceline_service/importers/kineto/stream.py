@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import msgspec
 
 from paceline_service.importers.kineto.event import Event, decode_event, decode_events
-from paceline_service.importers.lines import open_binary
+from paceline_service.importers.opening import open_binary
 
 PIECE_BYTES = 1 << 20
 MAX_VALUE_BYTES = 32 << 20

@@ -10,12 +10,13 @@ from paceline.errors import InputError
 from paceline_service.importers.opening import open_binary
 
 _STATEMENTS = re.compile(
-    rb"elapsed time per iteration \((?:ms|s)\):|time across ranks \(ms\):|"
-    rb"times across ranks \(ms\):|time \(ms\) \| |train_step_timing in s[:=]|M[nx]Rtt/Rnk: |"
-    rb"Step Time : [0-9.]+s GPU utilization|iter time \(s\): [0-9.]+|CurrSamplesPerSec=|"
-    rb"\] step=[0-9]+, skipped=[0-9]+, lr=|"
+    rb"elapsed time per iteration \((?:ms|s)\): *[0-9]|times? across ranks \(ms\):[\s\x1b]|"
+    rb"time \(ms\) \| [A-Za-z][A-Za-z0-9_ /.-]*: [0-9]|train_step_timing in s[:=] ?[0-9]|"
+    rb"M[nx]Rtt/Rnk: [0-9.]+|Step Time : [0-9.]+s GPU utilization|iter time \(s\): [0-9]|"
+    rb"CurrSamplesPerSec=[0-9]|\] step=[0-9]+, skipped=[0-9]+, lr=|"
     rb"Comm\. Op +Message Size +Count +Total"
 )
+"""With their values: a table of a manual or the source of a framework has only the words."""
 MAX_BYTES = 1 << 30
 """Unpacked, of a file in which they are looked for."""
 _CHUNK_BYTES = 1 << 20
