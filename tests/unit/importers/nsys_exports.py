@@ -52,12 +52,17 @@ def write_export(
     steps: str = "step_{}",
     init: bool = True,
     processes: bool = True,
+    together: bool = False,
 ) -> Path:
-    """Write the documents of ``ranks`` as one export, a process each."""
-    return _Writer(path, generation, env, host, steps, init, processes).write(documents, ranks)
+    """Write the documents of ``ranks`` as one export, a process each, or all in one process."""
+    writer = _Writer(path, generation, env, host, steps, init, processes)
+    writer.together = together
+    return writer.write(documents, ranks)
 
 
 class _Writer:
+    together = False
+
     def __init__(
         self, path: Path, generation: Generation, env: str, host: str, steps: str, init: bool,
         processes: bool,
@@ -128,7 +133,8 @@ class _Writer:
         db.execute("CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT)")
 
     def _process(self, document: Json, rank: int, local: int, world_size: int) -> None:
-        pid = MACHINE | (4000 + local) << 24
+        pid = MACHINE | (4000 + (0 if self.together else local)) << 24
+        first = 1_000_000 * local if self.together else 0
         tid = pid | (4000 + local)
         info, self._world_size = document["distributedInfo"], world_size
         assert info["rank"] == rank
@@ -144,10 +150,10 @@ class _Writer:
             if event["cat"] == "cuda_runtime":
                 launches[args["correlation"]] = (start, end)
                 self._insert("CUPTI_ACTIVITY_KIND_RUNTIME",
-                             (start, end, 0, tid, args["correlation"],
+                             (start, end, 0, tid, first + args["correlation"],
                               self._id("cudaLaunchKernelExC_v11060"), 0))  # fmt: skip
             elif event["cat"] == "kernel":
-                self._kernel(event, start, end, pid, local)
+                self._kernel(event, start, end, pid, local, first)
                 if "Process Group Name" in args:
                     begin, done = launches[args["correlation"]]
                     groups.add(args["Process Group Ranks"])
@@ -164,15 +170,15 @@ class _Writer:
                             "No. of ranks": world_size, "Rank": rank, "CUDA device": local,
                             "Color": members[0], "Key": members.index(rank)})  # fmt: skip
 
-    def _kernel(self, event: Json, start: int, end: int, pid: int, device: int) -> None:
+    def _kernel(self, event: Json, start: int, end: int, pid: int, device: int, first: int) -> None:
         args = event["args"]
         full = self._id(event["name"])
         short = self._id(event["name"].partition("(")[0])
         names = [short if name == "shortName" else full for name in self._g.names]
         owner = [pid] if self._processes else []
         self._insert("CUPTI_ACTIVITY_KIND_KERNEL",
-                     (start, end, device, 1, args["stream"], args["correlation"], *owner, *names,
-                      args["grid"][0]))  # fmt: skip
+                     (start, end, device, 1, args["stream"], first + args["correlation"],
+                      *owner, *names, args["grid"][0]))  # fmt: skip
 
     def _collective(self, args: Json, start: int, end: int, tid: int, rank: int) -> None:
         ranks = args["Process Group Ranks"]

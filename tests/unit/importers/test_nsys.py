@@ -135,6 +135,15 @@ def test_an_export_among_others_that_does_not_tell_its_rank_is_left_out_and_told
     assert not report["data"]["complete"]
 
 
+@pytest.mark.parametrize("generation", [G2021, G2026], ids=lambda g: g.name)
+def test_one_process_with_several_gpus_is_a_rank_for_each(
+    tmp_path: Path, generation: Generation, slow: list[Json]
+) -> None:
+    path = write_export(tmp_path / "a.sqlite", slow, range(4), generation, together=True)
+    report = report_of([path])
+    assert (report["job"]["world_size"], named(report)) == (4, [[2]])
+
+
 def test_of_a_node_alone_the_gpus_number_the_ranks_and_that_is_told(
     tmp_path: Path, slow: list[Json]
 ) -> None:

@@ -59,19 +59,20 @@ def _sessions(paths: Sequence[Path], faults: Faults) -> tuple[list[Session], dic
         faults.reading(path)
         try:
             with Database(_plain(path)) as database:
-                session = read_session(database)
+                strings = Strings(database)
+                session = read_session(database, strings)
                 if not session.processes:
                     raise InputError(
                         f"{path}: no CUDA kernels in it; record with --trace=cuda,nvtx"
                     )
-                found = read_ranges(database, Strings(database))
+                found = read_ranges(database, strings)
         except InputError as error:
             faults.add("unusable_file", path, None, str(error).removeprefix(f"{path}: "))
             continue
-        for process in session.processes:
+        for process, device in session.processes:
             # Kernels that name no process are all of the one process that there is.
             own = found.get(process) or (_merged(found) if process == 0 else Ranges())
-            ranges[len(sessions), process] = own
+            ranges[len(sessions), (process, device)] = own if device < 0 else own.of_device(device)
         sessions.append(session)
     if not sessions:
         raise InputError(next(iter(faults.notes()), "there is no export of Nsight Systems"))

@@ -23,6 +23,7 @@ _NAMES = {
     "Message size [bytes]": "payload_bytes",
     "No. of ranks": "size",
     "Rank": "position",
+    "CUDA device": "device",
     "Peer rank": "peer",
     "Root": "root",
     "Key": "key",
@@ -45,6 +46,7 @@ class Payload:
     payload_bytes: int = -1
     size: int = -1
     position: int = -1
+    device: int = -1
     peer: int = -1
     root: int = -1
 

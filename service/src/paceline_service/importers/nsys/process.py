@@ -13,7 +13,14 @@ from paceline_service.importers.kineto.trace import COMMUNICATION, COMPUTE, MEMO
 from paceline_service.importers.nsys.calls import Find, kernel_calls
 from paceline_service.importers.nsys.database import Database
 from paceline_service.importers.nsys.ranges import Ranges
-from paceline_service.importers.nsys.session import GRAPHS, KERNELS, RUNTIME, Session
+from paceline_service.importers.nsys.session import (
+    GRAPHS,
+    KERNEL_NAMES,
+    KERNELS,
+    RUNTIME,
+    Member,
+    Session,
+)
 from paceline_service.importers.nsys.strings import Strings
 
 _THREADS = 0xFFFFFF
@@ -25,7 +32,7 @@ def read_process(
     database: Database,
     strings: Strings,
     session: Session,
-    process: int,
+    process: Member,
     ranges: Ranges,
     find: Find,
 ) -> tuple[Trace, int]:
@@ -46,18 +53,18 @@ def read_process(
 
 
 class _Reader:
-    def __init__(self, trace: Trace, database: Database, base_ns: int, process: int) -> None:
+    def __init__(self, trace: Trace, database: Database, base_ns: int, process: Member) -> None:
         self.odd_times = 0
         self._trace = trace
         self._database = database
         self._base_ns = base_ns
         """Added to all times, so that none is 0, which means unknown inside."""
-        self._process = process
+        self._process, self._device = process
 
     def kernels(self, strings: Strings) -> None:
         """Read the kernels, those of communication apart."""
         trace, database = self._trace, self._database
-        name = database.first_of(KERNELS, "shortName", "demangledName", "mangledName", "nameId")
+        name = database.first_of(KERNELS, *KERNEL_NAMES)
         texts = {number: strings.of(number) for number in database.distinct(KERNELS, name)}
         talking = np.array(
             [number for number, text in texts.items() if names.is_communication(text)],
@@ -126,13 +133,18 @@ class _Reader:
     def _parts(self, table: str, columns: list[str]) -> Iterator[Int64Array]:
         """Yield rows of the process with a time, the times moved."""
         at = columns.index("start")
-        where, values = "", []
-        if self._process:
-            if self._database.has(table, "globalPid"):
-                where, values = '"globalPid" = ?', [self._process]
-            elif self._database.has(table, "globalTid"):
-                where = '"globalTid" BETWEEN ? AND ?'
-                values = [self._process, self._process + _THREADS]
+        conditions: list[str] = []
+        values: list[int] = []
+        if self._process and self._database.has(table, "globalPid"):
+            conditions.append('"globalPid" = ?')
+            values.append(self._process)
+        elif self._process and self._database.has(table, "globalTid"):
+            conditions.append('"globalTid" BETWEEN ? AND ?')
+            values += [self._process, self._process + _THREADS]
+        if self._device >= 0 and self._database.has(table, "deviceId"):
+            conditions.append('"deviceId" = ?')
+            values.append(self._device)
+        where = " AND ".join(conditions)
         for part in self._database.tables(table, columns, where, values):
             start, end = part[:, at], part[:, at + 1]
             good = (start >= 0) & (end >= start) & (end < _MAX_NS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from paceline_service.importers.kineto import names
@@ -48,6 +48,15 @@ class Ranges:
     payloads: list[Payload] = field(default_factory=list)
     calls: Columns = field(default_factory=lambda: Columns(3))
     call_names: list[str] = field(default_factory=list)
+
+    def of_device(self, device: int) -> Ranges:
+        """Return what of a process with several GPUs is one GPU's: its places in communicators."""
+        others = {
+            payload: replace(payload, position=-1, size=-1)
+            for payload in set(self.payloads)
+            if payload.device not in (-1, device)
+        }
+        return replace(self, payloads=[others.get(one, one) for one in self.payloads])
 
 
 def read_ranges(database: Database, strings: Strings) -> dict[int, Ranges]:

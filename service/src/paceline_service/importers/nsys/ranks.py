@@ -10,10 +10,10 @@ import numpy as np
 
 from paceline_service.importers.kineto import names
 from paceline_service.importers.nsys.ranges import Ranges
-from paceline_service.importers.nsys.session import Session
+from paceline_service.importers.nsys.session import Member, Session
 
-Process = tuple[int, int]
-"""Number of the export, and ``globalPid``."""
+Process = tuple[int, Member]
+"""Number of the export, and the process in it, or one GPU of it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,10 +69,10 @@ def _of_nccl(
 
 def _of_mpi(sessions: Sequence[Session]) -> dict[Process, int]:
     return {
-        (i, process): session.mpi_ranks[process]
+        (i, process): session.mpi_ranks[process[0]]
         for i, session in enumerate(sessions)
         for process in session.processes
-        if process in session.mpi_ranks
+        if process[0] in session.mpi_ranks
     }
 
 
@@ -136,7 +136,7 @@ def count_steps(ranges: Mapping[Process, Ranges]) -> None:
     counts = {len(own.unnumbered) for own in ranges.values()}
     if len(counts) != 1 or not counts.pop():
         return
-    for own in ranges.values():
+    for own in {id(own.steps): own for own in ranges.values()}.values():
         start, end = own.unnumbered.arrays()
         order = np.argsort(start, kind="stable")
         numbers = np.arange(len(order), dtype=np.int64)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from paceline_service.importers.kineto.kernels import is_communication
 from paceline_service.importers.nsys.database import Database
 from paceline_service.importers.nsys.ranges import PROCESS_MASK
+from paceline_service.importers.nsys.strings import Strings
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+KERNEL_NAMES = ("shortName", "demangledName", "mangledName", "nameId")
+Member = tuple[int, int]
+"""What may be a rank: ``globalPid`` (0 where kernels name none), and the GPU, -1 for whatever GPUs
+the process uses. Only a process whose collectives run on several GPUs is several ranks."""
 _RANKS = (
     "RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID",
 )  # fmt: skip
@@ -32,7 +39,7 @@ class Session:
     Attributes:
         start_utc_ns: time 0 of the file as time of day, ns since 1970; 0 where it does not tell.
         variables: numbers among the environment of what was started by ``nsys``.
-        processes: ``globalPid`` of those that ran kernels, ascending; 0 where kernels name none.
+        processes: those that ran kernels, ascending.
         devices: the GPUs that each of them used.
         mpi_ranks: by ``globalPid``.
     """
@@ -41,8 +48,8 @@ class Session:
     start_utc_ns: int = 0
     host_name: str = ""
     variables: dict[str, int] = field(default_factory=dict)
-    processes: list[int] = field(default_factory=list)
-    devices: dict[int, list[int]] = field(default_factory=dict)
+    processes: list[Member] = field(default_factory=list)
+    devices: dict[Member, list[int]] = field(default_factory=dict)
     mpi_ranks: dict[int, int] = field(default_factory=dict)
     whole_graphs: int = 0
     """CUDA graphs that are recorded without the kernels in them."""
@@ -58,7 +65,7 @@ class Session:
         return next((self.variables[name] for name in _SIZES if name in self.variables), 0)
 
 
-def read_session(database: Database) -> Session:
+def read_session(database: Database, strings: Strings) -> Session:
     """Return what an export says as a whole.
 
     Raises:
@@ -74,20 +81,38 @@ def read_session(database: Database) -> Session:
             for name, value in rows:
                 if isinstance(name, str) and isinstance(value, str):
                     _take(session, name, value)
-    used: dict[int, set[int]] = {}
-    for table in (KERNELS, GRAPHS):
-        for part in database.tables(table, ["globalPid", "deviceId"]):
-            for process, device in np.unique(part, axis=0).tolist():
-                used.setdefault(process if process != -1 else 0, set()).add(device)
-            if table == GRAPHS:
-                session.whole_graphs += len(part)
-    session.processes = sorted(used)
-    session.devices = {process: sorted(devices) for process, devices in used.items()}
+    used, talked = _devices(session, database, strings)
+    for process, devices in sorted(used.items()):
+        several = sorted(talked.get(process, ()))
+        if len(several) > 1:
+            session.devices.update({(process, device): [device] for device in several})
+        else:
+            session.devices[process, -1] = sorted(devices)
+    session.processes = sorted(session.devices)
     for part in database.tables("MPI_RANKS", ["globalTid", "rank"]):
         for thread, rank in part.tolist():
             if rank >= 0:
                 session.mpi_ranks[thread & PROCESS_MASK] = rank
     return session
+
+
+def _devices(
+    session: Session, database: Database, strings: Strings
+) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    """Return by process the GPUs that it used, and those on which it ran collectives."""
+    used: dict[int, set[int]] = defaultdict(set)
+    talked: dict[int, set[int]] = defaultdict(set)
+    for table in (KERNELS, GRAPHS):
+        name = database.first_of(table, *KERNEL_NAMES)
+        for part in database.tables(table, ["globalPid", "deviceId", name]):
+            for process, device, number in np.unique(part, axis=0).tolist():
+                process = process if process != -1 else 0
+                used[process].add(device)
+                if device >= 0 and name and is_communication(strings.of(number)):
+                    talked[process].add(device)
+            if table == GRAPHS:
+                session.whole_graphs += len(part)
+    return used, talked
 
 
 def _take(session: Session, name: str, value: str) -> None:
