@@ -83,8 +83,29 @@ def test_logs_of_several_jobs_are_refused_by_name(tmp_path: Path) -> None:
     for ranks in (8, 16):
         text = "\n".join(megatron(Job(ranks=ranks, iterations=100), "one"))
         (tmp_path / f"{ranks} ranks.out").write_text(text)
-    with pytest.raises(InputError, match=r"several jobs: world_size is 16 in .*16 ranks\.out"):
+    with pytest.raises(InputError, match=r"world_size is 8 in .*8 ranks\.out and 16 in "):
         analyze_paths([tmp_path])
+
+
+def test_logs_of_attempts_follow_each_other_by_the_numbers_in_their_names(tmp_path: Path) -> None:
+    for number, iterations in ((99, 100), (100, 200)):
+        text = "\n".join(megatron(Job(iterations=iterations, seed=number), "one"))
+        (tmp_path / f"slurm-{number}.out").write_text(text)
+    report = analyze_paths([tmp_path]).report
+    attempts = report["data"]["timings"]["attempts"]
+    assert [attempt["last"] for attempt in attempts] == [100, 200]
+
+
+def test_a_manual_that_names_the_statements_is_no_log(tmp_path: Path) -> None:
+    manual = tmp_path / "README.md"
+    manual.write_text(
+        "| op | time (ms) | elapsed time per iteration (ms) |\n"
+        "log_string += ' elapsed time per iteration (ms): {:.1f} |'\n"
+    )
+    (tmp_path / "train.out").write_text("\n".join(megatron(Job(iterations=100), "one")))
+    report = analyze_paths([tmp_path]).report
+    assert report["data"]["timings"]["reports"] == 10
+    assert "left out, of no known format: README.md" in "\n".join(report["data"]["notes"])
 
 
 def test_the_same_log_given_twice_counts_once(answer: Answer) -> None:

@@ -109,6 +109,16 @@ def test_a_file_per_rank_is_one_job(answer: Answer) -> None:
     assert named(report)[1] == [2]
 
 
+def test_deepspeeds_timers_in_a_pipeline_compare_nobody(answer: Answer) -> None:
+    shape = (
+        "using world size: 8, data-parallel-size: 4, tensor-model-parallel size: 1, "
+        "pipeline-model-parallel size: 2 "
+    )
+    report = answer([shape, *deepspeed(Job(iterations=60, slow={2: 1.3}), range(8))])
+    assert report["verdict"] == "insufficient_evidence"
+    assert "which rank is in which" in notes_of(report)
+
+
 # The least and the largest
 
 

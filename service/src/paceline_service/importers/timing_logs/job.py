@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,7 +51,7 @@ def read_job(paths: Sequence[Path], faults: Faults, recorder: Recorder) -> Job:
     """
     read: list[tuple[Path, Series]] = []
     owner: dict[int, Path] = {}
-    for path in paths:
+    for path in sorted(paths, key=_natural):
         faults.reading(path)
 
         def own(rank: int, number: int, ms: dict[str, float], path: Path = path) -> None:
@@ -64,7 +65,7 @@ def read_job(paths: Sequence[Path], faults: Faults, recorder: Recorder) -> Job:
         if series.attempts or series.tables:
             read.append((path, series))
         else:
-            faults.add("unusable_file", path, None, "no times of training steps in it")
+            faults.add("skipped_file", path, None, "no times of training steps in it")
     if not read:
         raise InputError(
             f"{paths[0]} holds no times of training steps; known are those of Megatron-LM, NeMo "
@@ -86,7 +87,18 @@ def read_job(paths: Sequence[Path], faults: Faults, recorder: Recorder) -> Job:
         paths=[path for path, _ in read],
     )
     _record_detected(job)
+    if recorder.places is None and (places.stages or 1) > 1:
+        # DeepSpeed's timers do not tell stages apart, and ranks of several are no peers.
+        reports = recorder.reports
+        recorder.restart()
+        recorder.unplaced = reports
     return job
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sort key: numbers in names by their value, as the logs of attempts follow each other."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part[:18]), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _of_one_job(read: Sequence[tuple[Path, Series]]) -> None:

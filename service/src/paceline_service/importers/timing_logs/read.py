@@ -14,7 +14,7 @@ from paceline_service.importers.timing_logs.detector import Named, named_by
 from paceline_service.importers.timing_logs.facts import Change, Facts, facts_of
 from paceline_service.importers.timing_logs.job import Job, read_job
 from paceline_service.importers.timing_logs.records import Recorder
-from paceline_service.importers.timing_logs.resolved import about_records, told_by_records
+from paceline_service.importers.timing_logs.resolved import about_records, told_by_records, unplaced
 from paceline_service.importers.timing_logs.summary import timings
 from paceline_service.importers.timing_logs.timers import phase_of
 from paceline_service.importers.timing_logs.told import (
@@ -97,6 +97,8 @@ class _Told:
         if "world_size" not in self.job.settings:
             notes.append("the log does not say how many ranks the job has")
         verdict = findings[0].kind if findings else "insufficient_evidence"
+        if self.job.recorder.unplaced:
+            notes.insert(0, unplaced(self.job.recorder.unplaced))
         if self.job.recorder.partial:
             notes.insert(
                 0,

@@ -33,11 +33,16 @@ def about_records(job: Job) -> list[str]:
             "tensor-parallel ranks: which of these is slow the log does not tell"
         )
     if recorder.unplaced:
-        notes.append(
-            f"{recorder.unplaced:,} reports are of a job with pipeline stages, and the log does "
-            "not say which rank is in which: their ranks are not compared"
-        )
+        notes.append(unplaced(recorder.unplaced))
     return notes
+
+
+def unplaced(reports: int) -> str:
+    """Return why reports with the times of all ranks were not used."""
+    return (
+        f"{reports:,} reports are of a job with pipeline stages, and the log does not say which "
+        "rank is in which: their ranks are not compared"
+    )
 
 
 def told_by_records(report: Report, job: Job) -> list[Finding]:
