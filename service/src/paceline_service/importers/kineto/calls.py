@@ -269,7 +269,7 @@ def _count(value: object, default: int = 0) -> int:
 
 def _grid(args: Args | None) -> int:
     grid = args.grid if args is not None else None
-    return grid[0] if isinstance(grid, list) and grid and type(grid[0]) is int else -1
+    return _count(grid[0], -1) if isinstance(grid, list) and grid else -1
 
 
 def _bytes_of(dtype: str) -> int:

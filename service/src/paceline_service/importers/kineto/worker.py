@@ -69,7 +69,7 @@ def _encoded(piece: Piece) -> bytes:
     try:
         return msgspec.msgpack.encode(piece)
     except (OverflowError, UnicodeEncodeError):
-        return msgspec.msgpack.encode(_sendable(msgspec.to_builtins(piece)))
+        return msgspec.msgpack.encode(_sendable(msgspec.to_builtins(piece, builtin_types=(bytes,))))
 
 
 def _sendable(value: Any) -> Any:
