@@ -82,5 +82,4 @@ def _detail(answer: Answer) -> Json:
     return {
         "nodes": {str(rank): node for rank, node in log.nodes.items()},
         "run_id": log.run_id,
-        "format": log.format,
     }

@@ -56,7 +56,17 @@ class Asked:
 
 
 def write_all(answer: Answer, seen: StepsSeen, asked: Asked) -> None:
-    """Write every output; what became of files is told on stderr."""
+    """Write every output; what became of files is told on stderr.
+
+    Raises:
+        InputError: a trace is asked for, and there is nothing to draw.
+    """
+    for output in asked.outputs:
+        if output.form is AnalyzeFormat.PERFETTO and (answer.log is None or seen.analysis is None):
+            raise InputError(
+                f"{output.path}: nothing to draw: files of this format have no timed records of "
+                "steps"
+            )
     for output in asked.outputs:
         if output.form is AnalyzeFormat.CSV:
             _write_csv(answer, seen, output.path)
@@ -87,10 +97,7 @@ def _write_csv(answer: Answer, seen: StepsSeen, path: Path | None) -> None:
 def _write_trace(answer: Answer, seen: StepsSeen, path: Path, asked: Asked) -> None:
     from paceline_service.commands.analyze_trace import write_trace
 
-    if answer.log is None or seen.analysis is None:
-        raise InputError(
-            f"{path}: nothing to draw: files of this format have no timed records of steps"
-        )
+    assert seen.analysis is not None
     drawn = write_trace(answer, seen.analysis, path, steps=asked.steps, ranks=asked.ranks)
     size = path.stat().st_size / 1e6
     warn(

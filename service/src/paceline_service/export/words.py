@@ -15,6 +15,8 @@ from paceline_service.export.units import (
 
 Json = Mapping[str, Any]
 
+_LEAST_SLOWDOWN = 1.005
+"""Under it a job has nothing to gain by having all ranks alike."""
 _MAX_LISTED = 60
 """Characters of a rank list in a sentence; a longer one is counted instead."""
 _CAUSES = {
@@ -153,7 +155,7 @@ def gain(finding: Json) -> str:
 def replayed(report: Json) -> str:
     """Return what the job would have been without its slow ranks, or an empty string."""
     what_if: Json = report.get("what_if") or {}
-    if what_if.get("slowdown") is None:
+    if what_if.get("slowdown") is None or what_if["slowdown"] < _LEAST_SLOWDOWN:
         return ""
     told = (
         f"Replayed with all ranks alike, {what_if.get('steps') or 0:,} steps would have been "

@@ -108,7 +108,7 @@ def heat_rows(world_size: int, nodes: Mapping[int, str]) -> HeatRows:
 def heatmap(
     table: StepTable, rows: HeatRows, flagged: Collection[int], first_step: int | None
 ) -> tuple[Markup, float]:
-    """Return who waits when, and the share of a step that the darkest colour stands for."""
+    """Return who waits when, and the share of a step that the strongest colour stands for."""
     shares = _shares(table, rows)
     known = shares[~np.isnan(shares)]
     top = max(float(np.quantile(known, 0.98)) if known.size else 0.0, 0.02)
@@ -133,7 +133,7 @@ def heatmap(
         x = LEFT + place * (WIDTH - LEFT - RIGHT)
         parts.append(path(f"M{px(x)} 0V{px(height - 16)}", "since"))
     told = (
-        f"Waiting of steps {table.steps[0]} to {table.steps[-1]}, {rows.what}; the darkest is "
+        f"Waiting of steps {table.steps[0]} to {table.steps[-1]}, {rows.what}; the strongest is "
         f"{format_ratio(top)} of a step"
     )
     drawn = h(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline_service.export import missing, words
@@ -76,8 +76,9 @@ def _top(report: Json, story: Story) -> Markup:
         parts.append(h("span", f"attempt {job['attempt']}"))
     if job.get("state"):
         parts.append(h("span", job["state"]))
-    if story.detail.get("format"):
-        parts.append(h("span", story.detail["format"]))
+    sources: Sequence[Json] = (report.get("data") or {}).get("sources") or ()
+    if sources:
+        parts.append(h("span", ", ".join(str(source.get("format")) for source in sources)))
     nodes = len(set(story.nodes.values()))
     on = f" on {nodes:,} nodes" if nodes > 1 else ""
     parts.append(h("span", f"{job.get('world_size') or 0:,} ranks{on}"))
@@ -178,7 +179,7 @@ def _waits(report: Json, story: Story, first_step: int | None) -> Markup | None:
     rows = heat_rows(int(report["job"]["world_size"]), story.nodes)
     drawn, top = heatmap(table, rows, named_ranks(report.get("findings") or ()), first_step)
     told = (
-        f"{rows.what[0].upper()}{rows.what[1:]}. The darkest colour is {format_ratio(top)} of a "
+        f"{rows.what[0].upper()}{rows.what[1:]}. The strongest colour is {format_ratio(top)} of a "
         "step. Who is slow is the row that does not wait."
     )
     return h(

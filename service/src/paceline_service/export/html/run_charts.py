@@ -19,6 +19,8 @@ _HEIGHT = 150
 _FLAT = 0.5
 """An axis that shows only the upper half of its values begins above 0, and says so."""
 _BAR = 150
+_LEAST_FULL = 0.02
+"""Of a step: what a bar of full length stands for at least."""
 
 
 def step_time_lines(before: StepTable, after: StepTable) -> Markup:
@@ -63,7 +65,9 @@ def legend() -> Markup:
 
 def part_table(rows: Sequence[Json]) -> Markup:
     """Return the parts of a mean step, before and after, with what is longer as a bar."""
-    most = max((abs(row["change_ns"]) for row in rows), default=0)
+    whole = max(sum(row[side] for row in rows) for side in ("before_ns", "after_ns"))
+    # What is next to nothing must not look like much.
+    most = max(max((abs(row["change_ns"]) for row in rows), default=0), whole * _LEAST_FULL)
     body = []
     for row in rows:
         held = "yes" if row["significant"] else ""
@@ -91,7 +95,7 @@ def compared_ranks(answer: Json) -> Markup | None:
     if not rows:
         return None
     shown = sorted(rows[:MOST_RANKS], key=lambda row: int(row["rank"]))
-    most = max(abs(row["change_ratio"]) for row in shown)
+    most = max(max(abs(row["change_ratio"]) for row in shown), _LEAST_FULL)
     body = []
     for row in shown:
         nodes = [clean(row[key] or "") for key in ("node_before", "node_after")]

@@ -12,6 +12,8 @@ from paceline_service.export.telling import all_lanes, named_ranks, telling_lane
 SCENE_STEPS = 16
 BEFORE_STEPS = 6
 """Of a scene at the beginning of a finding: what was before it."""
+LEAST_NEW = SCENE_STEPS // 2
+"""Steps behind the first scene from which a second one is worth its place."""
 WAIT_CELLS = 200_000
 MOST_WAIT_STEPS = 2000
 LANES = 12
@@ -77,16 +79,17 @@ def tell_scenes(
     if size > LANES:
         lanes = telling_lanes(waits.mean_self_ns(), nodes, flagged, LANES)
     ranks = sorted({rank for lane in lanes for rank in lane.ranks})
-    windows: list[tuple[str, int | None]] = []
-    if begins is not None and 0 < begins <= newest:
-        windows.append(("How it began", max(begins - BEFORE_STEPS, 0)))
-    if not windows or (windows[0][1] or 0) + SCENE_STEPS <= newest:
-        windows.append(("The last steps" if is_over else "The newest steps", None))
-    scenes = []
-    for title, first in windows:
+    scenes: list[Scene] = []
+
+    def add(title: str, first: int | None) -> None:
         table = steps.table(limit=SCENE_STEPS, first=first, ranks=ranks, phases=True)
         if table is not None:
             scenes.append(Scene(title=_told(title, table), lanes=tuple(lanes), table=table))
+
+    if begins is not None and 0 < begins <= newest:
+        add("How it began", max(begins - BEFORE_STEPS, 0))
+    if not scenes or newest - scenes[0].table.steps[-1] >= LEAST_NEW:
+        add("The last steps" if is_over else "The newest steps", None)
     return tuple(scenes)
 
 
