@@ -13,6 +13,7 @@ from paceline.errors import InputError
 from paceline_service.importers import events as events_module
 from paceline_service.importers import lines as lines_module
 from paceline_service.importers.events import read_event_log
+from paceline_service.importers.sources import analyze_paths
 from tests.unit.importers.logs import all_reduce, header, phase, small_job, text, write
 
 GOOD = small_job(2, steps=20)
@@ -104,7 +105,7 @@ def test_the_same_record_twice_counts_once_and_names_both_lines(tmp_path: Path) 
 def test_a_copy_of_a_whole_file_changes_nothing_but_the_count(tmp_path: Path) -> None:
     write(tmp_path / "rank0.ndjson", GOOD)
     write(tmp_path / "rank0 (copy).ndjson.gz", GOOD)
-    with read_event_log([tmp_path]) as log:
+    with read_event_log(sorted(tmp_path.iterdir())) as log:
         assert log.faults.counts == {"duplicate": len(GOOD) - 1}
         kept = sum(len(part) for records in log.rounds() for part in records)
     assert kept == len(GOOD) - 1 + 2 * 20
@@ -184,12 +185,10 @@ def test_files_that_disagree_about_the_world_size_are_refused(tmp_path: Path) ->
     write(tmp_path / "0.ndjson", [header(2), all_reduce(0, 0)])
     write(tmp_path / "1.ndjson", [header(4), all_reduce(1, 0)])
     with pytest.raises(InputError, match=r"1\.ndjson:1: world_size is 4, but 2"):
-        read_event_log([tmp_path])
+        read_event_log(sorted(tmp_path.iterdir()))
 
 
-def test_an_empty_directory_a_missing_path_and_an_empty_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no event log among 0 files"):
-        read_event_log([tmp_path])
+def test_a_missing_path_and_an_empty_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         read_event_log([tmp_path / "nowhere"])
     (tmp_path / "empty").touch()
@@ -199,12 +198,13 @@ def test_an_empty_directory_a_missing_path_and_an_empty_file_are_refused(tmp_pat
 
 def test_a_directory_with_other_files_uses_its_logs_and_tells_the_rest(tmp_path: Path) -> None:
     write(tmp_path / "job.ndjson", GOOD)
-    (tmp_path / "rank1.ndjson").touch()
+    write(tmp_path / "rank1.ndjson", [["no header"]])
     (tmp_path / "report.json").write_text(json.dumps({"schema": "paceline.report/1"}))
     (tmp_path / "train.log").write_text("step 1\n")
-    with read_event_log([tmp_path]) as log:
-        assert log.faults.counts == {"unusable_file": 1, "skipped_file": 2}
-        assert log.faults.lossy
+    answer = analyze_paths([tmp_path])
+    assert answer.faults.counts == {"unusable_file": 1, "skipped_file": 2}
+    assert answer.faults.lossy
+    assert any("rank1.ndjson:1: no event log" in note for note in answer.faults.notes())
 
 
 def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:

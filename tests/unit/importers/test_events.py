@@ -9,6 +9,7 @@ from paceline.errors import InputError
 from paceline.vocabulary import Flag, RecordKind
 from paceline_service.analysis.records import Records, concatenate
 from paceline_service.importers.events import read_event_log
+from paceline_service.importers.sources import answer_paths
 from tests.simulator.job import Scenario, simulate
 from tests.unit.importers.logs import (
     MS,
@@ -56,7 +57,7 @@ def test_a_directory_of_files_per_rank_equals_one_file_of_all(tmp_path: Path) ->
         mine = [line for line in lines[1:] if line["rank"] == rank]
         write(tmp_path / f"rank {rank} of 'job'.ndjson", [lines[0], *mine])
     one = by_rank([write(tmp_path.parent / f"{tmp_path.name}.ndjson", lines)])
-    many = by_rank([tmp_path])
+    many = by_rank(sorted(tmp_path.iterdir()))
     assert one.keys() == many.keys() == {0, 1, 2, 3}
     for rank, records in one.items():
         assert np.array_equal(records.start_ns, many[rank].start_ns)
@@ -171,15 +172,16 @@ def test_groups_of_one_name_in_two_files_are_told_apart_by_their_ranks(tmp_path:
     for rank in (0, 1):
         lines = [header(groups={"tp": [rank]}), all_reduce(rank, 0, group="tp")]
         write(tmp_path / f"{rank}.ndjson", lines)
-    with read_event_log([tmp_path]) as log:
+    with read_event_log(sorted(tmp_path.iterdir())) as log:
         assert [group.ranks for group in log.groups] == [(0,), (1,)]
 
 
 def test_the_same_file_given_twice_counts_once(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ndjson", small_job())
-    with read_event_log([path, tmp_path, path]) as log:
-        assert not log.faults.counts
-        assert sum(len(part) for records in log.rounds() for part in records) == 2 * 9
+    with answer_paths([path, tmp_path, path]) as answer:
+        assert answer.log is not None
+        assert not answer.faults.counts
+        assert sum(len(part) for records in answer.log.rounds() for part in records) == 2 * 9
 
 
 def test_a_header_may_come_again_with_more_groups(tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_of_a_directory_with_all_attempts_of_a_run_the_latest_is_read(tmp_path: 
     for attempt in (0, 1):
         lines = [header(run_id="r", attempt=attempt), all_reduce(0, attempt)]
         write(tmp_path / f"{attempt}.ndjson", lines)
-    with read_event_log([tmp_path]) as log:
+    with read_event_log(sorted(tmp_path.iterdir())) as log:
         assert log.attempt == 1
         assert log.faults.counts == {"skipped_file": 1}
         assert not log.faults.lossy
@@ -213,7 +215,7 @@ def test_files_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
     write(tmp_path / "0.ndjson", [header(run_id="r"), all_reduce(0, 0)])
     write(tmp_path / "1.ndjson", [header(run_id="q"), all_reduce(0, 0)])
     with pytest.raises(InputError, match=r"1\.ndjson:1: run_id is 'q', but 'r' in .*0\.ndjson:1"):
-        read_event_log([tmp_path])
+        read_event_log(sorted(tmp_path.iterdir()))
 
 
 def test_a_stray_log_of_another_job_is_left_out_and_told(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_a_stray_log_of_another_job_is_left_out_and_told(tmp_path: Path) -> None
         write(tmp_path / f"{rank}.ndjson", [header(4, job="llama"), all_reduce(rank, 0)])
     write(tmp_path / "9.ndjson", [header(4, job="mistral"), all_reduce(0, 0)])
     write(tmp_path / "8.ndjson", [header(2, job="llama"), all_reduce(0, 0)])
-    with read_event_log([tmp_path]) as log:
+    with read_event_log(sorted(tmp_path.iterdir())) as log:
         assert log.ranks == [0, 1, 2, 3]
         assert log.faults.counts == {"other_job": 2}
         assert log.faults.lossy
@@ -236,5 +238,5 @@ def test_losses_are_cumulative_in_a_file_and_summed_over_the_files_of_a_rank(
     for name, counts in (("a", (1, 5)), ("b", (7,))):
         ends = [{"rank": 0, "ended": None, "dropped": {"overrun": count}} for count in counts]
         write(tmp_path / f"{name}.ndjson", [header(), *ends])
-    with read_event_log([tmp_path]) as log:
+    with read_event_log(sorted(tmp_path.iterdir())) as log:
         assert log.dropped == {0: {"overrun": 12}}

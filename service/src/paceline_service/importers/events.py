@@ -21,11 +21,11 @@ from paceline.event_log import (
 )
 from paceline.telemetry import clean
 from paceline.vocabulary import P2P_OPS, Flag, RecordKind
+from paceline_service.importers.event_files import Input, find_event_logs
 from paceline_service.importers.faults import Faults, place
 from paceline_service.importers.lines import read_objects
 from paceline_service.importers.log import EventLog
 from paceline_service.importers.order import OrderWatch, mended
-from paceline_service.importers.recognize import Input, find_event_logs
 
 MAX_FAULTY_RATIO = 0.1
 """Of the lines of an input; when more of them are unusable, no answer would be honest."""

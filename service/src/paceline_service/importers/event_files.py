@@ -13,8 +13,6 @@ from paceline.event_log import SCHEMA
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.lines import first_object
 
-_LOG_SUFFIXES = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
-"""What claims to be a log by its name is reported as broken when it is not one."""
 MOST_FILES = 2 / 3
 """Of the files: when more of them are of one job, the others are taken to be strays."""
 
@@ -28,29 +26,24 @@ class Input:
 
 
 def find_event_logs(paths: Sequence[Path], faults: Faults) -> list[Input]:
-    """Return the event logs of one attempt of one job among ``paths``, in order.
+    """Return the event logs of one attempt of one job among the files at ``paths``, in order.
 
-    A directory gives those directly in it. What is no log, of another job than over two thirds of
-    the files, or of an attempt before the last, is told in ``faults``.
+    What is no log, of another job than over two thirds of the files, or of an attempt before the
+    last, is told in ``faults``.
 
     Raises:
         InputError: there is no event log at all.
     """
     found: list[tuple[Path, dict[str, Any]]] = []
     problems: list[tuple[Path, str]] = []
-    seen: set[tuple[int, int]] = set()
     for path in paths:
-        for one in _inside(path) if path.is_dir() else [path]:
-            header, problem = _header(one)
-            if not problem and (key := _identity(one)) not in seen:
-                seen.add(key)
-                found.append((one, header))
-            elif problem and (one == path or one.name.endswith(_LOG_SUFFIXES)):
-                problems.append((one, problem))
-            elif problem:
-                faults.add("skipped_file", one, None, f"left out: {problem}")
+        header, problem = _header(path)
+        if problem:
+            problems.append((path, problem))
+        else:
+            found.append((path, header))
     if not found:
-        raise InputError(_no_log(paths, problems))
+        raise InputError("; ".join(f"{path}:1: {problem}" for path, problem in problems[:1]))
     for path, problem in problems:
         faults.add("unusable_file", path, 1, problem)
     logs = _latest_attempt(_of_one_job(found, faults), faults)
@@ -62,29 +55,8 @@ def _header(path: Path) -> tuple[dict[str, Any], str]:
     try:
         value = first_object(path)
     except InputError as error:
-        return {}, str(error).removeprefix(f"{path}:1: ").removeprefix(f"{path}: ")
+        return {}, str(error).removeprefix(f"{path}:1: ").removeprefix(f"{path} ")
     return value if isinstance(value, dict) else {}, _problem(value)
-
-
-def _inside(directory: Path) -> list[Path]:
-    try:
-        return sorted(p for p in directory.iterdir() if not p.name.startswith(".") and p.is_file())
-    except OSError as error:
-        raise InputError(f"{directory} cannot be read: {error.strerror}") from error
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino
-
-
-def _no_log(paths: Sequence[Path], problems: Sequence[tuple[Path, str]]) -> str:
-    if problems:
-        path, problem = problems[0]
-        return problem if str(path) in problem else f"{path}:1: {problem}"
-    where = ", ".join(str(path) for path in paths[:4])
-    count = sum(len(_inside(path)) for path in paths if path.is_dir())
-    return f"{where} holds no event log among {count} files"
 
 
 def _of_one_job(
