@@ -145,8 +145,9 @@ def test_small_inputs_are_read_by_one_process(
 ) -> None:
     monkeypatch.setattr(reading.os, "sched_getaffinity", lambda pid: set(range(8)))
     assert workers_for(traces) == 0
-    monkeypatch.setattr(reading, "WORTH_BYTES", 1 << 20)
-    assert workers_for(traces) == len(traces)
+    monkeypatch.setattr(reading, "WORTH_ONE_BYTES", 1 << 10)
+    monkeypatch.setattr(reading, "WORTH_BYTES", 1 << 10)
+    assert workers_for(traces) == 8
     assert workers_for(traces[:1]) == 0
     monkeypatch.setattr(reading.os, "sched_getaffinity", lambda pid: {0})
     assert workers_for(traces) == 0
