@@ -82,6 +82,8 @@ def test_formats_that_contradict_each_other_are_both_told(
     report = analyze_paths([slow_traces, tmp_path]).report
     assert report["verdict"] == "straggler"
     assert "straggler of rank 2; event log alone does not tell it" in told(report)
+    (finding,) = report["findings"]
+    assert report["wasted_gpu_s_by_cause"] == {finding["cause"]: finding["wasted_gpu_s"]}
 
 
 def test_the_format_that_has_an_answer_leads_one_that_has_not(

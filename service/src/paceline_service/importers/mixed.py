@@ -127,6 +127,8 @@ def blend(parts: Sequence[Part]) -> Json:
             data["complete"] = False
     data["notes"][:0] = notes
     report["findings"].sort(key=lambda one: -(one["wasted_gpu_s"] or 0.0))
+    if others:
+        report["wasted_gpu_s_by_cause"] = _wasted_by_cause(report["findings"])
     report["verdict"] = _verdict(report["findings"], lead.report["verdict"])
     report["data"] = data
     if not report.get("what_if"):
@@ -214,6 +216,15 @@ def _take_data(data: Json, other: Json, name: str) -> None:
     data["notes"] += [f"{name}: {note}" for note in other["notes"][:_NOTES_OF_OTHERS]]
     for key, value in other.items():
         data.setdefault(key, value)
+
+
+def _wasted_by_cause(findings: Sequence[Json]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for finding in findings:
+        if finding["wasted_gpu_s"] is not None:
+            cause = finding["cause"]
+            total[cause] = round(total.get(cause, 0.0) + finding["wasted_gpu_s"], 9)
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
 
 
 def _verdict(findings: Sequence[Json], alone: str) -> str:
