@@ -22,6 +22,8 @@ from paceline_service.importers.opening import open_binary
 MAX_RECORDS = 10_000_000
 """Of one job: 1 GB as columns. A run that wrote more is to be cut, or some of its time given."""
 MAX_RANKS = 1_000_000
+MAX_MEMBERS = 8_000_000
+"""Of all communicators together: 100,000 ranks in eighty of each."""
 MAX_SN = 1 << 40
 MAX_BYTES = 1 << 50
 MAX_EXEC_US = 86_400e6
@@ -117,6 +119,8 @@ class _Reader:
         self._values: array[int] = array("q")
         self._communicators: dict[tuple[str, int], int] = {}
         self._names: dict[int, str] = {}
+        self._counted: set[int] = set()
+        self._members = 0
         self._processes: dict[tuple[str, int], int] = {}
         self._known: list[Process] = []
         self._functions: dict[str, int] = {}
@@ -210,6 +214,14 @@ class _Reader:
 
     def _communicator(self, id_: str, size: int, name: object) -> int:
         index = self._communicators.setdefault((id_, size), len(self._communicators))
+        if index not in self._counted:
+            self._counted.add(index)
+            self._members += size
+            if self._members > MAX_MEMBERS:
+                raise InputError(
+                    f"the communicators have over {MAX_MEMBERS:,} members together; give the files "
+                    "of one job"
+                )
         if isinstance(name, str) and name not in ("", "unknown") and index not in self._names:
             self._names[index] = name[:80]
         return index

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.errors import InputError
 from paceline.vocabulary import BARRIER_LIKE_OPS
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.importers.nccl_inspector.instances import Instances
 from paceline_service.importers.nccl_inspector.moments import Moments
 from paceline_service.importers.nccl_inspector.records import Recorded
 
-WINDOWS = 80
-"""So many windows at most: enough for the evidence, and each as long as it can be."""
+WINDOWS, MOST_TURNS = 80, 8
+"""So many windows are enough for the evidence, and each is to be as long as it can, because a part
+of a step is a bad measure; but no window need hold more turns than that."""
 LEAST_TURNS, ENOUGH_TURNS = 20, 60
 """What comes round so often can be a step; where it does it so often, steps need not be finer."""
 OCCASIONAL = 8
@@ -30,6 +32,8 @@ WARM_UP_SHARE = 0.2
 """Of the numbers at the beginning that need not fit the period: set-up and first steps differ."""
 MOST_IN_COMMON, EVEN_SHARE = 16, 0.06
 """How many of the pacing collectives may make a step, and what the last, half one may be off."""
+MAX_ENDS = 50_000_000
+"""Steps of all ranks, 400 MB; more are not made of the records that are read."""
 REGULAR_SHARE = 0.95
 """Of the collectives of a kind that lie within a step of where counting puts them."""
 _BARRIER_LIKE = np.array(sorted(int(op) for op in BARRIER_LIKE_OPS))
@@ -65,6 +69,9 @@ def assign_steps(recorded: Recorded, instances: Instances, moments: Moments) -> 
         recorded: the records.
         instances: at least one, of which one is comparable.
         moments: when each record ended.
+
+    Raises:
+        InputError: the ranks hardly tell of the same time.
     """
     paces = [_pace_of(instances, mine, reached) for mine, reached in _kinds_of(recorded, instances)]
     pace = _pacing(paces)
@@ -73,7 +80,8 @@ def assign_steps(recorded: Recorded, instances: Instances, moments: Moments) -> 
     proved = period > 1
     if not proved:
         period = _common(paces, pace)
-        period *= max(1, len(numbers) // (WINDOWS * period))
+        turns = len(numbers) // period
+        period *= max(1, turns // max(WINDOWS, turns // MOST_TURNS))
     number = sn // period if proved else np.searchsorted(numbers, sn) // period
     number -= number.min()
 
@@ -84,6 +92,11 @@ def assign_steps(recorded: Recorded, instances: Instances, moments: Moments) -> 
     steps = int(number.max()) + 1
     ranks, of = np.unique(instances.rank, return_inverse=True)
     of = of.reshape(-1)
+    if len(ranks) * steps > MAX_ENDS:
+        raise InputError(
+            f"the records of {len(ranks):,} ranks make {steps:,} steps, of which each tells only "
+            "few; give files that cover the same time"
+        )
     own_end = _ends(paced, row_end, of, len(ranks), steps)
     bounds = moments.bounds_ns
     job_end = _of_the_job(
@@ -207,7 +220,7 @@ def _pacing(paces: Sequence[_Pace]) -> _Pace:
 
 
 def _common(paces: Sequence[_Pace], pace: _Pace) -> int:
-    """Return how many of the pacing collectives all others come round with, 1 where that is none.
+    """Return how many of the pacing collectives all others come round with, 1 where they do not.
 
     Three of one and four of another in each step are counted 240 to 320: windows of three hold
     whole steps, and smaller ones do not.
