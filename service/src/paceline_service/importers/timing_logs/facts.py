@@ -46,8 +46,8 @@ class Change:
     before_ms: float
     after_ms: float
     chance: float
-    batch: tuple[float, float] | None
-    """Global batch size before and after, where it changed as well."""
+    work: tuple[str, float, float] | None
+    """What of an iteration's work changed as well, in words, before and after."""
     single: list[Growth]
     least: list[Growth]
     most: list[Growth]
@@ -100,6 +100,8 @@ class Facts:
     spreads: list[Spread] = field(default_factory=list)
     skipped: int = 0
     relative: bool = False
+    tflops: float | None = None
+    """Throughput per GPU, TFLOP/s, where the log has it."""
     resolved: bool = False
     """Whether the times of every rank are records."""
     single: dict[str, float] = field(default_factory=dict)
@@ -121,6 +123,8 @@ def facts_of(reports: Sequence[Report]) -> Facts:
     singles = [r for r in settled if r.single]
     if singles:
         facts.single_rank = singles[-1].rank
+    rates = [r.tflops for r in settled if r.tflops]
+    facts.tflops = median(rates) if rates else None
     steady = [r for r in settled if not r.skipped]
     if len(steady) < len(settled) / 2:
         steady = settled
@@ -149,21 +153,30 @@ def _change(shifts: Sequence[LevelShift], n: int, steady: Sequence[Report]) -> C
     begin = shifts[n - 1].index if n else 0
     end = shifts[n + 1].index if n + 1 < len(shifts) else len(steady)
     before, after = steady[begin : shift.index], steady[shift.index : end]
-    batches = [median(r.batch for r in part if r.batch) if any(r.batch for r in part) else None
-               for part in (before, after)]  # fmt: skip
-    first, second = batches
-    changed = (first, second) if first and second and first != second else None
     return Change(
         iteration=max(after[0].iteration - after[0].covers + 1, 1),
         last_iteration=after[-1].iteration,
         before_ms=shift.before,
         after_ms=shift.after,
         chance=shift.chance,
-        batch=changed,
+        work=_other_work(before, after),
         single=_grown(before, after, lambda r: r.single),
         least=_grown(before, after, lambda r: r.least),
         most=_grown(before, after, lambda r: r.most),
     )
+
+
+def _other_work(
+    before: Sequence[Report], after: Sequence[Report]
+) -> tuple[str, float, float] | None:
+    """Return by what iterations do more or less than before, where they do."""
+    for words, values in (
+        ("global batch size", [[r.batch for r in part if r.batch] for part in (before, after)]),
+        ("sequence length", [[r.sequence for r in part if r.sequence] for part in (before, after)]),
+    ):
+        if values[0] and values[1] and median(values[0]) != median(values[1]):
+            return words, median(values[0]), median(values[1])
+    return None
 
 
 def _grown(before: Sequence[Report], after: Sequence[Report], pick: Pick) -> list[Growth]:

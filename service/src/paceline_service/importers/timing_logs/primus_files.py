@@ -117,7 +117,7 @@ def read_dump(paths: Sequence[Path], faults: Faults) -> Dump:
 
 def _content(path: Path, faults: Faults) -> bytes | None:
     try:
-        with open_binary(path) as file:
+        with open_binary(path, faults.advanced) as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except (EOFError, OSError) as error:
         faults.add("truncated_file", path, None, f"it cannot be read to its end ({error})")

@@ -86,10 +86,14 @@ class _Told:
         """Return the report with what the log tells besides records."""
         if self.resolved:
             notes = self._notes()
+            findings = [
+                one for one in told_by_records(report, self.job) if not self._is_more_work(one)
+            ]
+            verdict = report.verdict
+            if len(findings) < len(report.findings) and verdict == "uniform_slowdown":
+                verdict = findings[0].kind if findings else "insufficient_evidence"
             return replace(
-                report,
-                findings=told_by_records(report, self.job),
-                notes=[*report.notes, *notes],
+                report, verdict=verdict, findings=findings, notes=[*report.notes, *notes]
             )
         findings = [*self._uniform(), *self._convicted()]
         said = {sentence for finding in findings for sentence in finding.evidence}
@@ -133,13 +137,23 @@ class _Told:
             notes += about_records(self.job)
         return notes
 
+    def _is_more_work(self, finding: Finding) -> bool:
+        """Whether all ranks take longer because each iteration has more to do since then."""
+        if finding.kind != "uniform_slowdown" or finding.first_step is None or self.facts is None:
+            return False
+        near = 3 * self.facts.each
+        return any(
+            change.work is not None and abs(change.iteration - finding.first_step) <= near
+            for change in self.facts.changes
+        )
+
     def _uniform(self) -> list[Finding]:
         """Return a finding where the last change made even the fastest rank slower."""
         if self.facts is None or not self.facts.changes:
             return []
         change = self.facts.changes[-1]
         ratio = 1 - change.before_ms / change.after_ms
-        if change.batch is not None or ratio < MATERIAL_RATIO or not all_grew(change):
+        if change.work is not None or ratio < MATERIAL_RATIO or not all_grew(change):
             return []
         return [self._slowdown(change, ratio, self.facts)]
 

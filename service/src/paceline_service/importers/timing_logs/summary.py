@@ -46,6 +46,7 @@ def _of_steps(facts: Facts) -> dict[str, Any]:
         "iterations": [facts.first, facts.last],
         "iterations_per_report": facts.each,
         "step_ms": None if facts.relative else facts.median_ms,
+        "tflops_per_gpu": facts.tflops,
         "skipped_iterations": facts.skipped,
         "timers_of_rank": facts.single_rank,
         "changes": [_of_change(change) for change in facts.changes],
@@ -68,7 +69,9 @@ def _of_change(change: Change) -> dict[str, Any]:
         "before_ms": change.before_ms,
         "after_ms": change.after_ms,
         "chance": change.chance,
-        "global_batch_size": list(change.batch) if change.batch else None,
+        "work": dict(zip(("what", "before", "after"), change.work, strict=True))
+        if change.work
+        else None,
         "timers": _grown(change.single),
         "fastest_rank": _grown(change.least),
         "slowest_rank": _grown(change.most),

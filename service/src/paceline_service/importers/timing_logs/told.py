@@ -36,7 +36,8 @@ def about_steps(facts: Facts, attempts: int) -> list[str]:
         if facts.relative
         else f"an iteration takes {_ms(facts.median_ms)} (median)"
     )
-    notes = [f"{what}{each}; {took}"]
+    rate = f", {facts.tflops:,.1f} TFLOP/s per GPU" if facts.tflops is not None else ""
+    notes = [f"{what}{each}; {took}{rate}"]
     if attempts > 1:
         notes.append(
             f"the iterations count anew {_times(attempts - 1)}: the job was restarted, and its "
@@ -60,9 +61,9 @@ def about_change(change: Change, facts: Facts) -> list[str]:
     sentence = f"from {near} on iterations take {by:.1%} {word}"
     if not facts.relative:
         sentence += f": {_ms(change.after_ms)} against {_ms(change.before_ms)} before"
-    if change.batch is not None:
-        before, after = change.batch
-        return [f"{sentence}; the global batch size went from {before:g} to {after:g} there"]
+    if change.work is not None:
+        words, before, after = change.work
+        return [f"{sentence}; the {words} went from {before:g} to {after:g} there"]
     if change.ratio < 1:
         return [sentence]
     return [f"{sentence}{_where(change, facts)}"]
