@@ -85,7 +85,7 @@ def record(job: PairingJob) -> Recorded:
     events: list[list[Json]] = [[] for _ in range(job.world_size)]
     recorded = Recorded(documents=[])
     free = np.full(job.world_size, 1_000.0)
-    counters: dict[str, int] = {}
+    counters: dict[tuple[int, str], int] = {}
     correlation = 0
     for step in range(job.steps):
         begin = free.copy()
@@ -93,12 +93,10 @@ def record(job: PairingJob) -> Recorded:
             members = list(call.ranks)
             arrival = free[members] + rng.uniform(9_000, 15_000, len(members))
             release = arrival.max() + 50
-            key = f"{call.group.name}{call.group.ranks}"
-            counters[key] = counters.get(key, -1) + 1
             for rank, start in zip(members, arrival, strict=True):
                 correlation += 1
                 what = call.what if call.source < 0 else ("send", "recv")[rank != call.source]
-                seq = None if job.seq is None else (job.seq + counters[key]) % job.wrap
+                seq = _number(job, call, rank, counters)
                 at = EPOCH_US + round(start + clock[rank])
                 recorded.truth[rank, at] = step * len(job.program) + number
                 launch = {"correlation": correlation}
@@ -164,6 +162,19 @@ def swap(recorded: Recorded, rank: int, which: int) -> None:
     first, second = (rank, one["ts"]), (rank, two["ts"])
     truth = recorded.truth
     truth[first], truth[second] = truth[second], truth[first]
+
+
+def _number(
+    job: PairingJob, call: Call, rank: int, counters: dict[tuple[int, str], int]
+) -> int | None:
+    """Return the number that torch gives a call; batches count on the ranks that take part."""
+    if job.seq is None:
+        return None
+    key = (rank, f"{call.group.name}{call.group.ranks}")
+    number = counters.get(key, 0)
+    if call.source < 0 or job.batched:
+        counters[key] = number + 1
+    return (job.seq + number) % job.wrap
 
 
 def _label(job: PairingJob, call: Call, rank: int, what: str, seq: int | None) -> Json:

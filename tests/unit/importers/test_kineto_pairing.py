@@ -102,7 +102,7 @@ def harmed_are_never_wrong(
         for late in (False, True)[: 1 + numbered]:
             job = PairingJob(
                 world_size=4, program=program, labels=labels, numbered=numbered, seq=seq,
-                late_launches=late, steps=8,
+                late_launches=late, steps=8, batched=program is EXCHANGES,
             )  # fmt: skip
             for seed in seeds:
                 here = directory / f"{seq}{late}{seed}"
@@ -114,7 +114,14 @@ def harmed_are_never_wrong(
     return total
 
 
-PROGRAMS = pytest.mark.parametrize("program", [HYBRID, PIPELINE, REPEATING])
+EXCHANGES = (
+    Call(what="p2p", group=WORLD, source=0, destination=1),
+    *(Call(what="p2p", group=WORLD, source=s, destination=s + 1, both_ways=True)
+      for _ in range(3) for s in range(3)),
+    Call(what="p2p", group=WORLD, source=1, destination=0),
+    REDUCE,
+)  # fmt: skip
+PROGRAMS = pytest.mark.parametrize("program", [HYBRID, PIPELINE, EXCHANGES, REPEATING])
 LABELS = pytest.mark.parametrize("labels", ["full", "own_names", "nameless", "none"])
 NUMBERED = pytest.mark.parametrize("numbered", [True, False])
 
@@ -137,7 +144,7 @@ def test_of_thirty_times_as_many_none_is_paired_wrong_and_not_all_are_refused(
 ) -> None:
     total = harmed_are_never_wrong(tmp_path, program, labels, numbered, range(30))
     if labels in ("full", "own_names"):
-        assert total > 100
+        assert total > 50
 
 
 def test_a_lost_record_costs_itself_alone_where_the_group_numbers_its_collectives(
@@ -267,20 +274,14 @@ def test_calls_without_a_group_where_kernels_compute_are_of_no_group_in_particul
     assert "does not say of which it is" in left[0].reason
 
 
-EXCHANGES = (
-    Call(what="p2p", group=WORLD, source=0, destination=1),
-    *(Call(what="p2p", group=WORLD, source=s, destination=s + 1, both_ways=True)
-      for _ in range(3) for s in range(3)),
-    Call(what="p2p", group=WORLD, source=1, destination=0),
-    REDUCE,
-)  # fmt: skip
-
-
 @pytest.mark.parametrize("labels", ["full", "own_names", "nameless"])
-def test_batches_of_one_transfer_or_of_an_exchange_are_paired(tmp_path: Path, labels: str) -> None:
-    recorded = record(
-        PairingJob(world_size=4, program=EXCHANGES, labels=labels, batched=True, steps=6)
-    )
+@pytest.mark.parametrize("seq", [None, 5])
+def test_batches_of_one_transfer_or_of_an_exchange_are_paired(
+    tmp_path: Path, labels: str, seq: int | None
+) -> None:
+    # Batches move the group's numbers on, on the ranks that take part: then they say nothing.
+    job = PairingJob(world_size=4, program=EXCHANGES, labels=labels, batched=True, steps=6, seq=seq)
+    recorded = record(job)
     found, left, window = paired(tmp_path, recorded)
     assert not left
     assert count(found) == 6 * len(EXCHANGES)

@@ -58,6 +58,9 @@ def pair(
     unpaired: list[Unpaired] = []
     members = Members(timelines, world_size)
     named = {rank: _named(rank, t, members) for rank, t in timelines.items()}
+    # Groups whose members also send to each other, each on its own count; and whether any might.
+    transferring: set[Named] = set()
+    untold = False
     problem = _streams_problem(timelines, named)
     for rank, timeline in sorted(timelines.items()):
         sorter = _Sorter(rank, timeline, world_size, named[rank], problem)
@@ -65,6 +68,9 @@ def pair(
             sequences[key][rank] = rows
         for reason, count in sorter.reasons.items():
             unpaired.append(Unpaired(name="", rank=rank, count=count, reason=reason))
+        untold = untold or sorter.reasons[_BATCH] > 0
+        untold = untold or any(label.exchange for label in timeline.calls.labels)
+        transferring |= sorter.transferring
     pairs: list[Paired] = []
     clocks: Clocks | None = None
     # Sends and receives last: what all leave together tells how far the clocks are apart.
@@ -76,7 +82,8 @@ def pair(
             by_rank.setdefault(rank, [])
         if len(by_rank) < 2:
             continue  # the others have no trace: nothing can be said about any of them
-        found = pair_group(key, by_rank, timelines)
+        counted = not untold and (key.name, key.ranks) not in transferring
+        found = pair_group(key, by_rank, timelines, counted=counted)
         if key.source >= 0 and isinstance(found, Paired):
             clocks = clocks or Clocks(pairs, timelines)
             found = contradicted(found, timelines, clocks) or found
@@ -163,6 +170,7 @@ class _Sorter:
         problem: str,
     ) -> None:
         self.reasons: Counter[str] = Counter()
+        self.transferring: set[Named] = set()
         self._rank, self._timeline, self._named = rank, timeline, named
         self._world = tuple(range(world_size))
         self._problem = problem
@@ -182,6 +190,8 @@ class _Sorter:
                 self.reasons[key] += 1
                 continue
             found[key].append(row)
+            if key.source >= 0:
+                self.transferring.add((key.name, key.ranks))
             if group is not None and not group[0]:
                 streams[group].add(int(self._timeline.calls.stream[row]))
         for (name, ranks), used in streams.items():

@@ -86,13 +86,25 @@ _Found = tuple[NDArray[np.intp], Proof, str]
 
 
 def pair_group(
-    key: GroupKey, by_rank: Mapping[int, list[int]], timelines: Mapping[int, RankTimeline]
+    key: GroupKey,
+    by_rank: Mapping[int, list[int]],
+    timelines: Mapping[int, RankTimeline],
+    *,
+    counted: bool = True,
 ) -> Paired | Refused:
-    """Pair the collectives of one group, given as rows of each member's calls."""
+    """Pair the collectives of one group.
+
+    Args:
+        key: the group, and the direction of transfers.
+        by_rank: rows of each member's calls.
+        timelines: by rank.
+        counted: whether the numbers that the group gave mean the same on all members. Sends and
+            receives count for each rank by itself, and batches of them move the numbers on.
+    """
     ranks = sorted(by_rank)
     views = [timelines[rank] for rank in ranks]
     rows = [np.array(by_rank[rank], dtype=np.intp) for rank in ranks]
-    found = _in_order(key, ranks, rows, views)
+    found = _in_order(key, ranks, rows, views, counted and key.source < 0)
     if isinstance(found, Refused):
         return found
     table, proof, note = found
@@ -140,6 +152,7 @@ def _in_order(
     ranks: Sequence[int],
     rows: Sequence[NDArray[np.intp]],
     views: Sequence[RankTimeline],
+    counted: bool,
 ) -> _Found | Refused:
     """Return (C, M) paired rows, what proves them, and a remark.
 
@@ -147,7 +160,7 @@ def _in_order(
     where that is unique; else by signature and number of the step; else, where a record was lost,
     by the steps that are whole on all members.
     """
-    texts, steps, numbers = _described(key, rows, views)
+    texts, steps, numbers = _described(key, rows, views, counted)
     if numbers:
         return _by_number(ranks, rows, texts, numbers)
     by_order = _align_texts(ranks, texts)
@@ -244,16 +257,18 @@ def _by_number(
 
 
 def _described(
-    key: GroupKey, rows: Sequence[NDArray[np.intp]], views: Sequence[RankTimeline]
+    key: GroupKey,
+    rows: Sequence[NDArray[np.intp]],
+    views: Sequence[RankTimeline],
+    numbered: bool,
 ) -> tuple[list[list[str]], list[Int64Array], list[Int64Array]]:
     """Return signature and number of the step of each collective, by member; and its own number.
 
-    There are no numbers unless all have one and each collective one of its own. Sends and receives
-    are counted by each side for itself: their numbers say nothing.
+    There are no numbers unless all have one and each collective one of its own.
     """
     labels = [[view.calls.labels[i] for i in r] for view, r in zip(views, rows, strict=True)]
     counted = all(label.elements >= 0 for own in labels for label in own)
-    in_sequence = key.source < 0 and all(label.seq >= 0 for own in labels for label in own)
+    in_sequence = numbered and all(label.seq >= 0 for own in labels for label in own)
     numbers = [np.array([label.seq for label in own], dtype=np.int64) for own in labels]
     ascending = in_sequence and all(len(own) and (np.diff(own) > 0).all() for own in numbers)
     texts, steps = [], []
