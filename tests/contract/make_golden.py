@@ -12,10 +12,15 @@ from typing import Any
 
 from paceline.event_log import GroupNames, LogGroup, LogHeader, LogRank, header_line, rank_line
 from paceline.event_log import record_line as line_of
-from paceline.ring import RingIdentity, RingWriter
+from paceline.ring import Record, RingIdentity, RingWriter
 from paceline.ring import layout as at
+from paceline.ring.rows import pack_record
+from paceline.sidecar.pack import in_resolution
+from paceline.wire.bundle_codec import encode_bundle, encode_origin
+from paceline.wire.bundles import Body, Extra, Member, OriginPart, SharedGroup
 from paceline.wire.codec import encode_frame, encode_rows
-from paceline.wire.frames import Frame, GroupDef, Pending
+from paceline.wire.frames import Frame, GroupDef, Pending, Sample
+from paceline.wire.planes import encode_units
 
 GOLDEN = Path(__file__).parent / "golden"
 IDENTITY = RingIdentity(
@@ -103,6 +108,55 @@ def frame() -> bytes:
     )
 
 
+def bundle() -> bytes:
+    """Return one bundle of two ranks with every field set."""
+    rows = [*ROWS[:5], ROWS[0], ROWS[1]]
+    raw = b"".join(pack_record(Record(*row)) for row in rows)
+    columns, bases = encode_units(in_resolution(raw))
+    origin = OriginPart(
+        job="golden-job",
+        run_id="run-7",
+        attempt=2,
+        world_size=8,
+        stream=bytes(range(32, 48)).hex(),
+        node="node-ä",
+        members=[
+            Member(3, 1, bytes(range(16)).hex(), "hooks", "boot:4026531834", [(0, 0), (1, 1)]),
+            Member(5, 2, bytes(range(16, 32)).hex(), "nccl-plugin", "boot:4026531834", [(0, 0)]),
+        ],
+        groups=[
+            SharedGroup("world", "0-7", backend="gloo"),
+            SharedGroup("dp", "1-7:2", 1, "dp", "nccl"),
+        ],
+    )
+    told = Extra(
+        pending=[Pending(*PENDING)],
+        dropped={"ring_overwritten": 3},
+        ended="killed",
+        info={"torch": "2.13.0"},
+        telemetry=[Sample(1_000_070_000, {"gpu_util": 50, "gpu_name": "H100"})],
+        control_generation=2,
+        control_step=40,
+        checkpoint_mono_ns=1_000_060_000,
+    )
+    return encode_bundle(
+        Body(
+            origin=encode_origin(origin),
+            seq=5,
+            sent_wall_ns=1_790_000_000_500_000_000,
+            frame_seqs=[12, 9],
+            counts=[5, 2],
+            steps=[41, 40],
+            read_mono_ns=[1_000_080_000, 250],
+            anchor_mono_ns=[1_000_080_000, -512],
+            anchor_ahead_ns=[1_789_999_997_999_920_000, 3],
+            bases=bases,
+            columns=columns,
+            extras={0: told, 1: Extra(dropped={"ring_torn": 1})},
+        )
+    )
+
+
 def event_log() -> bytes:
     """Return the same records as an event log."""
     names = GroupNames()
@@ -137,6 +191,7 @@ def main() -> None:
         "ring-v1.ring": ring,
         "frame-v1.bin": frame,  # compression 1, as the first agents sent it
         "frame-v1-dictionary.bin": frame,
+        "bundle-v2.bin": bundle,
         "events-v1.ndjson": event_log,
     }
     for name, make in made.items():

@@ -100,11 +100,11 @@ def test_a_record_takes_about_ten_bytes() -> None:
 def test_frame_of_a_newer_version_is_skipped_and_the_next_one_still_read() -> None:
     good = GOLDEN.read_bytes()
     newer = bytearray(good)
-    newer[4] = 2
+    newer[4] = 3
     first, second = split_frames(bytes(newer) + good)
     assert isinstance(first, Rejected)
     assert first.offset == 0
-    assert "wire version 2; this collector knows 1" in first.reason
+    assert "wire version 3; this collector knows 2" in first.reason
     assert second == good
 
 

@@ -16,7 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from paceline.wire.codec import Rejected, decode_frame, split_frames
+from paceline.wire.bundle_codec import decode_any, frames_of
+from paceline.wire.bundles import Bundle
+from paceline.wire.codec import Rejected, split_frames
 from paceline.wire.columns import decode
 from paceline.wire.frames import Frame
 
@@ -64,6 +66,8 @@ class Got:
     """What the collector was sent, as its database would count it."""
 
     frames: dict[tuple[str, int], Frame] = field(default_factory=dict)
+    """By incarnation and number; those that came in bundles too."""
+    sent: set[tuple[str, int]] = field(default_factory=set)
     duplicates: int = 0
     posts: int = 0
     tokens: set[str] = field(default_factory=set)
@@ -141,13 +145,16 @@ class FakeCollector:
         accepted = duplicate = 0
         for part in split_frames(body):
             assert not isinstance(part, Rejected), part
-            frame = decode_frame(part)
-            key = (frame.incarnation, frame.frame_seq)
-            if key in self.got.frames:
+            sent = decode_any(part)
+            if (sent.incarnation, sent.frame_seq) in self.got.sent:
                 duplicate += 1
                 self.got.duplicates += 1
-            else:
-                accepted += 1
+                continue
+            accepted += 1
+            self.got.sent.add((sent.incarnation, sent.frame_seq))
+            for frame in frames_of(sent) if isinstance(sent, Bundle) else [sent]:
+                key = (frame.incarnation, frame.frame_seq)
+                assert key not in self.got.frames, "a frame came in two bundles"
                 self.got.frames[key] = frame
         return 200, {}, {"accepted": accepted, "duplicate": duplicate, "rejected": []}
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.wire.codec import decode_frame, split_frames
+from paceline.wire.bundle_codec import decode_any
+from paceline.wire.codec import split_frames
 from tests.integration.sidecar_kit import TOKEN, FakeCollector, Processes, wait_until
 
 
@@ -198,7 +199,7 @@ def test_refused_frames_are_dropped_and_counted_in_the_next_ones(processes: Proc
 
         def refuse_first_data(body: bytes) -> tuple[int, dict[str, str], object] | None:
             first = next(iter(split_frames(body)))
-            if not refused and isinstance(first, bytes) and decode_frame(first).count:
+            if not refused and isinstance(first, bytes) and decode_any(first).count:
                 refused.append(body)
                 listed = [{"offset": 0, "reason": "not today"}]
                 return 200, {}, {"accepted": 0, "duplicate": 0, "rejected": listed}

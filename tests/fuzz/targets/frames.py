@@ -13,7 +13,15 @@ import msgspec
 from paceline.errors import WireError
 from paceline.vocabulary import Phase
 from paceline.wire import columns
-from paceline.wire.codec import HEADER, MAGIC, VERSION, ZLIB, ZLIB_DICTIONARY
+from paceline.wire.bundles import Bundle
+from paceline.wire.codec import (
+    BUNDLE_VERSION,
+    HEADER,
+    MAGIC,
+    VERSION,
+    ZLIB,
+    ZLIB_DICTIONARY,
+)
 from paceline.wire.dictionary import DICTIONARY
 from paceline.wire.frames import COLUMN_NAMES, DELTA_COLUMNS
 from paceline_service.access.tokens import Grant
@@ -23,6 +31,7 @@ from paceline_service.ingest.decoding import decode_body
 from paceline_service.jobs.live import LiveAttempt
 from paceline_service.jobs.snapshot import Update
 from paceline_service.store.frames import AttemptRef, CommittedFrame
+from tests.fakes.bundles import bundled
 from tests.fuzz.mutate import INTEGERS, mutate_bytes, mutate_value
 from tests.integration.collector.kit import bodies, senders
 from tests.simulator.job import Fault, Scenario, simulate
@@ -42,6 +51,10 @@ def seeds() -> dict[str, bytes]:
         "whole": b"".join(bodies(whole, senders(whole), steps_per_frame=4)),
         "tensor-parallel": b"".join(bodies(parallel, senders(parallel))),
         "out-of-order": b"".join(reversed(out_of_order)),
+        "bundles": b"".join(bundled(bodies(whole, senders(whole), steps_per_frame=4))),
+        "bundles-out-of-order": b"".join(
+            reversed(list(bundled(bodies(parallel, senders(parallel)))))
+        ),
         "empty-frame": senders(whole)[0].frame([]),
     }
 
@@ -63,7 +76,8 @@ def check(data: bytes) -> None:
             if len(attempts) > 4:
                 continue
             live = attempts[key] = _live(len(attempts), frame)
-        if frame.rank >= live.attempt.world_size:
+        highest = max(frame.origin.ranks) if isinstance(frame, Bundle) else frame.rank
+        if highest >= live.attempt.world_size:
             continue  # as the group commit rejects it
         live.push(_committed(number, live.attempt, item), now_mono_s=float(number))
     for live in attempts.values():
@@ -144,15 +158,26 @@ def _cut(data: bytes) -> list[bytes]:
 
 def _changed(part: bytes, rng: random.Random) -> bytes:
     raw = zlib.decompressobj(zdict=DICTIONARY).decompress(part[HEADER.size :], 4 << 20)
+    version = part[4]
     if rng.random() < 0.1:
-        return seal(mutate_bytes(raw, rng), dictionary=rng.random() < 0.5)
+        return seal(mutate_bytes(raw, rng), dictionary=rng.random() < 0.5, version=version)
     frame = msgspec.msgpack.decode(raw)
     for _ in range(1 << rng.randrange(3)):
-        if rng.random() < 0.5:
+        if version == BUNDLE_VERSION:
+            frame = _changed_bundle(frame, rng)
+        elif rng.random() < 0.5:
             _change_cell(frame, rng)
         else:
             frame = mutate_value(frame, rng)
-    return seal(msgspec.msgpack.encode(frame), dictionary=rng.random() < 0.5)
+    return seal(msgspec.msgpack.encode(frame), dictionary=rng.random() < 0.5, version=version)
+
+
+def _changed_bundle(body: Any, rng: random.Random) -> Any:
+    """Return the content of a bundle with something changed: in it, or in its origin."""
+    if rng.random() < 0.3 and isinstance(body, list) and body and isinstance(body[0], bytes):
+        origin = mutate_value(msgspec.msgpack.decode(body[0]), rng)
+        return [msgspec.msgpack.encode(origin), *body[1:]]
+    return mutate_value(body, rng)
 
 
 def _change_cell(frame: Any, rng: random.Random) -> None:
@@ -173,9 +198,9 @@ def _change_cell(frame: Any, rng: random.Random) -> None:
     frame["columns"][name] = [new.width, new.delta, new.data]
 
 
-def seal(raw: bytes, *, dictionary: bool = False) -> bytes:
+def seal(raw: bytes, *, dictionary: bool = False, version: int = VERSION) -> bytes:
     """Return ``raw`` as the content of a frame with a header that fits."""
     deflater = zlib.compressobj(1, zdict=DICTIONARY) if dictionary else zlib.compressobj(1)
     packed = deflater.compress(raw) + deflater.flush()
     kind = ZLIB_DICTIONARY if dictionary else ZLIB
-    return HEADER.pack(MAGIC, VERSION, kind, 0, len(packed), len(raw), zlib.crc32(packed)) + packed
+    return HEADER.pack(MAGIC, version, kind, 0, len(packed), len(raw), zlib.crc32(packed)) + packed

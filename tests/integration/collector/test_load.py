@@ -22,8 +22,8 @@ def test_a_load_with_duplicates_disorder_and_a_storm_is_taken_and_its_straggler_
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["accepted"] == 32 * 60
-    assert found["duplicate"] > 100  # of the storm alone
+    assert found["accepted"] == 4 * 60  # bundles, of four nodes
+    assert found["duplicate"] >= 100  # of the storm alone
     assert found["storm"]["answered"] == 100
     assert found["fault"]["named"]
     assert found["complete"]

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.wire.codec import encode_rows
 from paceline.wire.frames import Frame, GroupDef
-from paceline_service.jobs import feed as feed_module
+from paceline_service.jobs import feed_state as feed_module
 from paceline_service.jobs.feed import FrameFeed
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +45,16 @@ class EventLogSink:
     def progress(self, identity: RingIdentity) -> Progress:
         """Return how far the log of a ring came in an earlier sidecar."""
         return self._log_of(identity).progress
+
+    def write_all(self, chunks: Sequence[Chunk]) -> list[bool | Exception]:
+        """Append each chunk to the log of its rank."""
+        outcomes: list[bool | Exception] = []
+        for chunk in chunks:
+            try:
+                outcomes.append(self.write(chunk))
+            except Exception as error:
+                outcomes.append(error)
+        return outcomes
 
     def write(self, chunk: Chunk) -> bool:
         """Append ``chunk`` to its log; its last one also compresses the log."""

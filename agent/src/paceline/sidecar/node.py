@@ -12,7 +12,7 @@ from paceline.errors import RingError
 from paceline.ring import RingReader
 from paceline.sidecar.control import Control
 from paceline.sidecar.discovery import Discovery
-from paceline.sidecar.follow import Follower
+from paceline.sidecar.follow import Chunk, Follower
 from paceline.sidecar.pairs import PLUGIN, Pairs
 from paceline.sidecar.sinks import Sink
 from paceline.sidecar.stacks import Stacks
@@ -73,7 +73,7 @@ class Node:
         if self._telemetry is not None:
             self._telemetry.collect(self._followers, mono_ns())
         self._stacks.look(self._followers, now_s)
-        self._followers = [follower for follower in self._followers if self._serve(follower, now_s)]
+        self._serve(now_s)
         self._sink.settle()
 
     def flush(self, now_s: float) -> None:
@@ -81,8 +81,10 @@ class Node:
         for follower in self._followers:
             with contextlib.suppress(RingError):
                 follower.poll(now_s)
-                if self._sink.write(follower.chunk()):
-                    follower.taken(now_s)
+        written = self._sink.write_all([follower.chunk() for follower in self._followers])
+        for follower, stored in zip(self._followers, written, strict=True):
+            if stored is True:
+                follower.taken(now_s)
             follower.close()
         self._followers = []
         self._pairs.close()
@@ -115,35 +117,52 @@ class Node:
         reader.close()
         self._remove(reader.path, reader.identity.incarnation.hex())
 
-    def _serve(self, follower: Follower, now_s: float) -> bool:
-        """Read and store one ring; return whether it is still to be followed."""
+    def _serve(self, now_s: float) -> None:
+        """Read every ring, and store together what is due, until nothing more is."""
+        waiting = list(self._followers)
+        while waiting:
+            due = [(one, *read) for one in waiting if (read := self._read(one, now_s)) is not None]
+            written = self._sink.write_all([chunk for _, _, chunk in due])
+            waiting = []
+            for (follower, more, _), stored in zip(due, written, strict=True):
+                if isinstance(stored, Exception):
+                    self._give_up(follower, stored)
+                elif stored:
+                    follower.taken(now_s)
+                    if more:
+                        waiting.append(follower)
+                    elif follower.ended:
+                        self._finish(follower)
+
+    def _read(self, follower: Follower, now_s: float) -> tuple[bool, Chunk] | None:
+        """Return whether there may be more, and what is due; None where nothing is."""
         try:
-            more = True
-            while more:
-                more = follower.poll(now_s)
-                if not follower.due(now_s):
-                    break
-                if not self._sink.write(follower.chunk()):
-                    return True
-                follower.taken(now_s)
-        except RingError as error:
+            more = follower.poll(now_s)
+            return (more, follower.chunk()) if follower.due(now_s) else None
+        except Exception as error:
+            self._give_up(follower, error)
+            return None
+
+    def _give_up(self, follower: Follower, error: Exception) -> None:
+        """Follow a ring no longer; whatever it is, the other ranks of the node go on."""
+        if isinstance(error, RingError):
             _log.warning("giving up a ring: %s", error)
-            follower.close()
-            return False
-        except Exception:  # whatever it is, the other ranks of the node go on
-            _log.exception("giving up the ring %s: an error of the sidecar's own", follower.path)
-            follower.close()
-            return False
-        if not follower.ended:
-            return True
+        else:
+            why = "giving up the ring %s: an error of the sidecar's own"
+            _log.error(why, follower.path, exc_info=error)
+        follower.close()
+        self._followers = [one for one in self._followers if one is not follower]
+
+    def _finish(self, follower: Follower) -> None:
+        """Remove the rings of a process that has ended: they are stored to their ends."""
         _log.info("rank %d %s", follower.identity.rank, follower.ended)
         follower.close()
+        self._followers = [one for one in self._followers if one is not follower]
         self._pairs.hooks_over(follower.identity)
         # The hooks' ring last: whoever finds it knows that the other one was stored with it.
         for path, incarnation in follower.second_rings():
             self._remove(path, incarnation)
         self._remove(follower.path, follower.identity.incarnation.hex())
-        return False
 
     def _remove(self, path: Path, incarnation: str) -> None:
         try:

@@ -48,7 +48,7 @@ def pack(chunk: Chunk, frame_seq: int, *, with_info: bool) -> tuple[bytes, int]:
         producer=identity.producer,
         count=len(rows),
         columns=columns,
-        groups=_groups(chunk, rows, pending),
+        groups=groups_of(chunk, rows, pending),
         local_rank=identity.local_rank,
         clock_domain=chunk.clock_domain,
         anchor_mono_ns=chunk.anchor.mono_ns,
@@ -85,7 +85,8 @@ def job_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:128] or "unnamed"
 
 
-def _groups(chunk: Chunk, rows: Rows, pending: list[Pending]) -> list[GroupDef]:
+def groups_of(chunk: Chunk, rows: Rows, pending: list[Pending]) -> list[GroupDef]:
+    """Return the groups that ``rows`` and ``pending`` name."""
     used = rows.groups()
     used.update(one.group for one in pending)
     known = sorted(used & chunk.groups.keys())[:MAX_GROUPS_PER_FRAME]

@@ -11,16 +11,20 @@ from pathlib import Path
 from paceline.errors import WireError
 from paceline.sidecar.progress import Progress
 from paceline.sidecar.segment import (
+    BUNDLE,
     CHECKPOINT,
+    FRAME,
     SECOND_RINGS,
     Damage,
     Entry,
+    Mark,
     entries,
     read_checkpoint,
     segment_name,
     segment_numbers,
 )
-from paceline.wire.codec import decode_frame
+from paceline.wire.bundle_codec import decode_any
+from paceline.wire.bundles import Bundle
 
 _log = logging.getLogger("paceline.sidecar")
 SIDECAR_REASONS = frozenset(
@@ -68,26 +72,39 @@ def recover(directory: Path) -> Recovered:
                 newest.clear()
             elif entry.kind == SECOND_RINGS:
                 progress.setdefault(entry.incarnation, Progress()).also = json.loads(entry.body)
-            else:
+            elif entry.kind == BUNDLE:
+                for mark in entry.marks:
+                    _move(progress, mark)
+                    progress[mark.incarnation].also = dict(mark.also)
+                    newest[mark.incarnation] = entry.body
+            elif entry.kind == FRAME:
                 _move(progress, entry)
                 newest[entry.incarnation] = entry.body
-    for incarnation, frame in newest.items():
-        _restore_losses(progress[incarnation], frame)
+    for incarnation, packed in newest.items():
+        _restore_losses(progress[incarnation], packed, incarnation)
     return Recovered(sizes=sizes, progress=progress)
 
 
-def _move(progress: dict[str, Progress], entry: Entry) -> None:
+def _move(progress: dict[str, Progress], entry: Entry | Mark) -> None:
     one = progress.setdefault(entry.incarnation, Progress())
     one.next_seq = entry.frame_seq + 1
     one.ring_tail = entry.ring_tail
     one.ended = entry.ended
 
 
-def _restore_losses(progress: Progress, frame: bytes) -> None:
+def _restore_losses(progress: Progress, packed: bytes, incarnation: str) -> None:
     try:
-        dropped = decode_frame(frame).dropped
+        told = decode_any(packed)
     except WireError as error:
         _log.warning("cannot read back the losses so far: %s", error)
         return
+    dropped = _dropped_of(told, incarnation) if isinstance(told, Bundle) else told.dropped
     for reason in SIDECAR_REASONS & dropped.keys():
         progress.dropped[reason] = max(dropped[reason], progress.dropped.get(reason, 0))
+
+
+def _dropped_of(bundle: Bundle, incarnation: str) -> dict[str, int]:
+    if incarnation not in bundle.origin.incarnations:
+        return {}
+    extra = bundle.body.extras.get(bundle.origin.incarnations.index(incarnation))
+    return extra.dropped if extra is not None else {}

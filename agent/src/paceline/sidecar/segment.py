@@ -6,7 +6,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +18,28 @@ FRAME = 1
 CHECKPOINT = 2
 SECOND_RINGS = 3
 """How far second rings were used up by the frame behind it; as JSON, by incarnation."""
+BUNDLE = 4
+"""Frames of several rings in one; before it, as JSON, the progress of each that it stands for."""
 ENDED = 1
 ENTRY = struct.Struct("<4sBBHII16sQQII")
 """magic, version, kind, 0, body bytes, CRC-32 of all that follows; incarnation, frame_seq,
 ring tail behind the frame, records in it, flags (1 = last frame of its incarnation)."""
 _CRC_FROM = 16
 MAX_BODY_BYTES = 8 << 20
+_LENGTH = struct.Struct("<I")
 _NAME = re.compile(r"(\d{16})\.seg\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How far one ring has come with an entry."""
+
+    incarnation: str
+    frame_seq: int
+    ring_tail: int
+    records: int
+    ended: bool
+    also: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +55,20 @@ class Entry:
     records: int
     ended: bool
     body: bytes
+    marks: tuple[Mark, ...] = ()
+    """Of a bundle: the rings in it. Its ``incarnation`` is that of its stream."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether it goes to the collector."""
+        return self.kind in (FRAME, BUNDLE)
+
+    @property
+    def losses(self) -> list[tuple[str, int]]:
+        """Return the incarnations, and the records of each, that are lost with it."""
+        if self.kind == BUNDLE:
+            return [(mark.incarnation, mark.records) for mark in self.marks]
+        return [(self.incarnation, self.records)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +107,17 @@ def frame_entry(
         body = json.dumps(also, separators=(",", ":")).encode()
         before = _entry(SECOND_RINGS, body, (fields[0], 0, 0, 0, 0))
     return before + _entry(FRAME, frame, fields)
+
+
+def bundle_entry(bundle: bytes, *, stream: str, seq: int, marks: Sequence[Mark]) -> bytes:
+    """Return the entry of one encoded bundle."""
+    table = json.dumps(
+        [[m.incarnation, m.frame_seq, m.ring_tail, m.records, m.ended, m.also] for m in marks],
+        separators=(",", ":"),
+    ).encode()
+    records = sum(mark.records for mark in marks)
+    body = _LENGTH.pack(len(table)) + table + bundle
+    return _entry(BUNDLE, body, (bytes.fromhex(stream), seq, 0, records, 0))
 
 
 def checkpoint_entry(progress: dict[str, Progress]) -> bytes:
@@ -142,6 +182,9 @@ def _read(data: bytes, at: int, base: int) -> Entry | None:
     body = data[at + ENTRY.size : end]
     if zlib.crc32(body, zlib.crc32(data[at + _CRC_FROM : at + ENTRY.size])) != crc:
         return None
+    marks: tuple[Mark, ...] = ()
+    if kind == BUNDLE:
+        marks, body = _split_marks(body)
     return Entry(
         kind=kind,
         start=base + at,
@@ -152,4 +195,23 @@ def _read(data: bytes, at: int, base: int) -> Entry | None:
         records=records,
         ended=bool(flags & ENDED),
         body=body,
+        marks=marks,
     )
+
+
+def _split_marks(body: bytes) -> tuple[tuple[Mark, ...], bytes]:
+    """Return the marks and the bundle of an entry; its checksum was right."""
+    (size,) = _LENGTH.unpack_from(body)
+    first = _LENGTH.size + size
+    marks = tuple(
+        Mark(
+            incarnation=incarnation,
+            frame_seq=seq,
+            ring_tail=tail,
+            records=records,
+            ended=ended,
+            also=also,
+        )
+        for incarnation, seq, tail, records, ended, also in json.loads(body[_LENGTH.size : first])
+    )
+    return marks, body[first:]

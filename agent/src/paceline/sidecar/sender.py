@@ -12,7 +12,7 @@ from paceline.errors import WireError
 from paceline.sidecar.collector import Answer, Collector, Outcome
 from paceline.sidecar.segment import Entry
 from paceline.sidecar.spool import SendBatch, Spool
-from paceline.wire.codec import decode_frame
+from paceline.wire.bundle_codec import decode_any
 from paceline.wire.settings import LaunchSettings
 
 _log = logging.getLogger("paceline.sidecar")
@@ -216,7 +216,7 @@ def _jobs(frames: Sequence[Entry]) -> str:
     names = set()
     for entry in {entry.incarnation: entry for entry in frames}.values():
         try:
-            names.add(decode_frame(entry.body).job)
+            names.add(decode_any(entry.body).job)
         except WireError:
             names.add("?")
     return ", ".join(sorted(names)[:8])

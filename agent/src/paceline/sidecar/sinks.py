@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline.ring import RingIdentity
+from paceline.sidecar.bundle import Part, pack_bundle
 from paceline.sidecar.follow import Chunk
-from paceline.sidecar.pack import pack
 from paceline.sidecar.progress import Progress
+from paceline.sidecar.segment import Mark
 from paceline.sidecar.sender import Sender
 from paceline.sidecar.spool import Spool
+from paceline.wire.bundles import MAX_MEMBERS
+from paceline.wire.frames import MAX_RECORDS_PER_FRAME
 
 
 class Sink(Protocol):
@@ -18,8 +24,11 @@ class Sink(Protocol):
     def progress(self, identity: RingIdentity) -> Progress:
         """Return how far the ring of ``identity`` was stored earlier."""
 
-    def write(self, chunk: Chunk) -> bool:
-        """Store ``chunk``; False: not now, offer it again."""
+    def write_all(self, chunks: Sequence[Chunk]) -> list[bool | Exception]:
+        """Store ``chunks``, one of a ring; tell of each whether it is stored, or its error.
+
+        False: not now, offer it again.
+        """
 
     def forget(self, incarnation: str) -> None:
         """The ring of ``incarnation`` is gone, after its last chunk was stored."""
@@ -40,13 +49,26 @@ class Sink(Protocol):
         """End."""
 
 
+_Launch = tuple[str, str, int, int, str, bool]
+"""What the rings of a bundle have in common."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The bundles of one launch; a sidecar that is started again begins another stream."""
+
+    name: str = field(default_factory=lambda: secrets.token_hex(16))
+    next_seq: int = 0
+
+
 class CollectorSink:
-    """Frames, spooled, sent."""
+    """Bundles, spooled, sent."""
 
     def __init__(self, spool: Spool, sender: Sender) -> None:
         self._spool = spool
         self._sender = sender
         self._told: dict[str, dict[str, str]] = {}
+        self._streams: dict[_Launch, _Stream] = {}
         self._written = False
         self._sender.start()
 
@@ -54,25 +76,60 @@ class CollectorSink:
         """Return how far the ring was spooled earlier."""
         return self._spool.progress.setdefault(identity.incarnation.hex(), Progress())
 
-    def write(self, chunk: Chunk) -> bool:
-        """Put ``chunk`` into the spool as one frame."""
+    def write_all(self, chunks: Sequence[Chunk]) -> list[bool | Exception]:
+        """Put ``chunks`` into the spool, those of a launch together."""
+        outcomes: dict[str, bool | Exception] = {}
+        launches: dict[_Launch, list[Part]] = {}
+        for chunk in chunks:
+            launches.setdefault(_launch(chunk), []).append(self._part(chunk))
+        for launch, parts in launches.items():
+            for few in _within_limits(parts):
+                self._write(launch, few, outcomes)
+        return [outcomes[chunk.incarnation] for chunk in chunks]
+
+    def _part(self, chunk: Chunk) -> Part:
         progress = self._spool.progress.setdefault(chunk.incarnation, Progress())
         # Facts seldom change: they travel when they are new, and with the last frame.
         with_info = bool(chunk.ended) or self._told.get(chunk.incarnation) != chunk.info
-        frame, refused = pack(chunk, progress.next_seq, with_info=with_info)
-        stored = self._spool.append(
-            frame,
-            incarnation=chunk.incarnation,
-            ring_tail=chunk.tail,
-            records=len(chunk.rows) - refused,
-            ended=bool(chunk.ended),
-            also=chunk.also,
+        return Part(chunk=chunk, frame_seq=progress.next_seq, with_info=with_info)
+
+    def _write(
+        self, launch: _Launch, parts: list[Part], outcomes: dict[str, bool | Exception]
+    ) -> None:
+        stream = self._streams.setdefault(launch, _Stream())
+        try:
+            packed = pack_bundle(parts, stream.name, stream.next_seq)
+        except Exception as error:
+            if len(parts) == 1:
+                outcomes[parts[0].chunk.incarnation] = error
+                return
+            half = len(parts) // 2
+            self._write(launch, parts[:half], outcomes)
+            self._write(launch, parts[half:], outcomes)
+            return
+        marks = [
+            Mark(
+                incarnation=part.chunk.incarnation,
+                frame_seq=part.frame_seq,
+                ring_tail=part.chunk.tail,
+                records=len(part.chunk.rows) - refused,
+                ended=bool(part.chunk.ended),
+                also=part.chunk.also,
+            )
+            for part, refused in zip(parts, packed.refused, strict=True)
+        ]
+        stored = self._spool.append_bundle(
+            packed.data, stream=stream.name, seq=stream.next_seq, marks=marks
         )
+        for part, refused in zip(parts, packed.refused, strict=True):
+            chunk = part.chunk
+            outcomes[chunk.incarnation] = stored
+            if stored:
+                self._spool.progress[chunk.incarnation].count("unencodable", refused)
+                self._told[chunk.incarnation] = chunk.info
         if stored:
-            progress.count("unencodable", refused)
-            self._told[chunk.incarnation] = chunk.info
+            stream.next_seq += 1
             self._written = True
-        return stored
 
     def forget(self, incarnation: str) -> None:
         """Drop what is known of an ended ring."""
@@ -105,3 +162,27 @@ class CollectorSink:
         self._sender.stop(timeout_s=1.0)
         self._spool.settle()
         self._spool.close()
+
+
+def _launch(chunk: Chunk) -> _Launch:
+    identity = chunk.identity
+    # A ring that cannot be right is refused, and takes no other with it.
+    fits = 0 <= identity.rank < identity.world_size
+    return (
+        identity.job, identity.run_id, identity.attempt, identity.world_size, chunk.node, fits
+    )  # fmt: skip
+
+
+def _within_limits(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Cut ``parts`` so that a bundle holds those of each piece."""
+    piece: list[Part] = []
+    records = 0
+    for part in parts:
+        count = len(part.chunk.rows)
+        if piece and (records + count > MAX_RECORDS_PER_FRAME or len(piece) == MAX_MEMBERS):
+            yield piece
+            piece, records = [], 0
+        piece.append(part)
+        records += count
+    if piece:
+        yield piece

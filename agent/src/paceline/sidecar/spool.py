@@ -24,9 +24,10 @@ from paceline.sidecar.locks import DirectoryLock
 from paceline.sidecar.progress import Progress
 from paceline.sidecar.recovery import recover
 from paceline.sidecar.segment import (
-    FRAME,
     Damage,
     Entry,
+    Mark,
+    bundle_entry,
     checkpoint_entry,
     entries,
     frame_entry,
@@ -126,6 +127,19 @@ class Spool:
             progress.ring_tail = ring_tail
             progress.ended = ended
             progress.also = dict(also or {})
+            return True
+
+    def append_bundle(self, bundle: bytes, *, stream: str, seq: int, marks: Sequence[Mark]) -> bool:
+        """Store one bundle and move the progress of every ring in it; see ``append``."""
+        with self._lock:
+            if not self._write(bundle_entry(bundle, stream=stream, seq=seq, marks=marks)):
+                return False
+            for mark in marks:
+                progress = self.progress.setdefault(mark.incarnation, Progress())
+                progress.next_seq = mark.frame_seq + 1
+                progress.ring_tail = mark.ring_tail
+                progress.ended = mark.ended
+                progress.also = dict(mark.also)
             return True
 
     def forget(self, incarnation: str) -> None:
@@ -305,11 +319,7 @@ class Spool:
         lost = 0
         if number >= self._acked[0]:
             for entry in entries(self._read(number, offset, self._sizes[number] - offset), offset):
-                if (
-                    isinstance(entry, Entry)
-                    and entry.kind == FRAME
-                    and self._is_left(entry, number)
-                ):
+                if isinstance(entry, Entry) and entry.is_sent and self._is_left(entry, number):
                     self._count_lost(entry, "spool_full")
                     lost += entry.records
         self._remove(number)
@@ -332,11 +342,12 @@ class Spool:
         return self._aside.is_left(entry, segment)
 
     def _count_lost(self, entry: Entry, reason: str) -> None:
-        progress = self.progress.get(entry.incarnation)
-        if progress is not None:
-            progress.count(reason, entry.records)
-        else:  # its last frame is stored already: only the log can tell
-            _log.warning("lost %d records of an ended rank (%s)", entry.records, reason)
+        for incarnation, records in entry.losses:
+            progress = self.progress.get(incarnation)
+            if progress is not None:
+                progress.count(reason, records)
+            elif records:  # its last frame is stored already: only the log can tell
+                _log.warning("lost %d records of an ended rank (%s)", records, reason)
 
     def _select(
         self, segment: int, offset: int, data: bytes, max_bytes: int, of: str = ""
@@ -352,7 +363,7 @@ class Spool:
                     continue
                 break
             wanted = entry.incarnation == of if of else entry.incarnation not in self._aside
-            if entry.kind == FRAME and wanted:
+            if entry.is_sent and wanted:
                 if frames and total + len(entry.body) > max_bytes:
                     break
                 frames.append(entry)

@@ -25,6 +25,8 @@ from paceline.wire.frames import (
 
 MAGIC = b"PLWF"
 VERSION = 1
+BUNDLE_VERSION = 2
+"""Frames of all ranks of a node in one (``bundle_codec``)."""
 CONTENT_TYPE = "application/vnd.paceline.frames"
 HEADER = struct.Struct("<4sBBHIII")
 """magic, version, compression, 0, packed bytes, unpacked bytes, CRC-32 of packed."""
@@ -53,7 +55,11 @@ class Rejected:
 
 def encode_frame(frame: Frame) -> bytes:
     """Return ``frame`` as bytes: header, then the compressed msgpack map."""
-    raw = _encoder.encode(frame)
+    return pack_content(_encoder.encode(frame), VERSION)
+
+
+def pack_content(raw: bytes, version: int) -> bytes:
+    """Return a header, and ``raw`` compressed."""
     deflater = zlib.compressobj(_LEVEL, zdict=DICTIONARY)
     packed = deflater.compress(raw) + deflater.flush()
     if len(raw) > MAX_UNPACKED_BYTES or len(packed) > MAX_PACKED_BYTES:
@@ -61,7 +67,7 @@ def encode_frame(frame: Frame) -> bytes:
             f"a frame of {len(raw)} bytes ({len(packed)} packed) is over the limit of "
             f"{MAX_UNPACKED_BYTES} ({MAX_PACKED_BYTES} packed); put fewer records into it"
         )
-    head = (MAGIC, VERSION, ZLIB_DICTIONARY, 0, len(packed), len(raw), zlib.crc32(packed))
+    head = (MAGIC, version, ZLIB_DICTIONARY, 0, len(packed), len(raw), zlib.crc32(packed))
     return HEADER.pack(*head) + packed
 
 
@@ -81,8 +87,8 @@ def split_frames(body: bytes) -> Iterator[bytes | Rejected]:
         if end > len(body):
             yield Rejected(offset=offset, reason=f"truncated: {len(body)} bytes, {end} promised")
             return
-        if version != VERSION:
-            reason = f"wire version {version}; this collector knows {VERSION}: update it"
+        if version not in (VERSION, BUNDLE_VERSION):
+            reason = f"wire version {version}; this collector knows {BUNDLE_VERSION}: update it"
             yield Rejected(offset=offset, reason=reason)
         elif compression not in _KNOWN:
             yield Rejected(offset=offset, reason=f"unknown compression {compression}")
@@ -104,12 +110,27 @@ def decode_frame(packed_frame: bytes) -> Frame:
         WireError: checksum, size, or content do not fit; nothing larger than
             ``MAX_UNPACKED_BYTES`` is ever unpacked.
     """
+    raw = unpack_content(packed_frame, VERSION)
+    try:
+        frame = _decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"a frame cannot be decoded: {error}") from error
+    _check(frame)
+    return frame
+
+
+def unpack_content(packed_frame: bytes, wanted: int) -> bytes:
+    """Return what ``pack_content`` of version ``wanted`` was given.
+
+    Raises:
+        WireError: checksum, version or size do not fit.
+    """
     if len(packed_frame) < HEADER.size:
         raise WireError(f"{len(packed_frame)} bytes are too few for a frame")
     magic, version, compression, _, packed_bytes, raw_bytes, crc = HEADER.unpack_from(packed_frame)
     packed = packed_frame[HEADER.size :]
-    if magic != MAGIC or version != VERSION or compression not in _KNOWN:
-        raise WireError(f"not a frame of wire version {VERSION}: {packed_frame[:6]!r}")
+    if magic != MAGIC or version != wanted or compression not in _KNOWN:
+        raise WireError(f"not a frame of wire version {wanted}: {packed_frame[:6]!r}")
     if len(packed) != packed_bytes:
         raise WireError(f"frame of {len(packed)} bytes promises {packed_bytes}; it is truncated")
     # 0 would mean "no limit" to zlib.
@@ -126,11 +147,9 @@ def decode_frame(packed_frame: bytes) -> Frame:
         raw = inflater.decompress(packed, raw_bytes)
         if inflater.unconsumed_tail or not inflater.eof or len(raw) != raw_bytes:
             raise WireError(f"a frame unpacks to another size than the {raw_bytes} bytes promised")
-        frame = _decoder.decode(raw)
-    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except zlib.error as error:
         raise WireError(f"a frame cannot be decoded: {error}") from error
-    _check(frame)
-    return frame
+    return raw
 
 
 def encode_rows(rows: Sequence[tuple[int, ...]]) -> dict[str, columns.Column]:

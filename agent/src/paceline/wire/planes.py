@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from paceline.errors import WireError
 from paceline.ring import layout as at
+from paceline.wire.bundles import BundleColumn
 from paceline.wire.columns import Column
 from paceline.wire.frames import COLUMN_NAMES
 
@@ -22,8 +23,13 @@ _PEER, _GROUP, _KIND, _CODE, _FLAGS = 52, 56, 58, 59, 60
 """Offsets of the fields behind them."""
 
 
-def encode_raw(raw: bytes | bytearray) -> dict[str, Column]:
+def encode_raw(raw: bytes | bytearray, *, units: bool = False) -> dict[str, Column]:
     """Return records of ``layout.RECORD_BYTES`` bytes each as the columns of a frame.
+
+    Args:
+        raw: the records.
+        units: for ``encode_units``: times lose their lowest byte, which is 0, and the first
+            difference is to the value itself.
 
     Raises:
         WireError: a value takes more than 63 bits.
@@ -35,7 +41,8 @@ def encode_raw(raw: bytes | bytearray) -> dict[str, Column]:
     bytes_of = {word: words[word::_WORDS].tobytes() for word in (*range(_SEQ + 1), _STEP)}
     if not all(bytes_of[word][_LANE - 1 :: _LANE].isascii() for word in range(_SEQ + 1)):
         raise WireError("a record holds a value of more than 63 bits; drop the record")
-    lanes = _Lanes(count)
+    lanes = _Lanes(count, based=units)
+    cut = 1 if units else 0
     start = lanes.load(bytes_of[_START])
     return {
         "kind": _unsigned(raw, _KIND, 1),
@@ -45,19 +52,49 @@ def encode_raw(raw: bytes | bytearray) -> dict[str, Column]:
         "step": lanes.differences(lanes.low_halves(lanes.load(bytes_of[_STEP]))),
         "peer": _column([raw[offset :: at.RECORD_BYTES] for offset in range(_PEER, _GROUP)]),
         "payload_bytes": _column(_planes(bytes_of[_PAYLOAD])),
-        "start_ns": lanes.differences(start),
-        "end_after_ns": lanes.known(lanes.load(bytes_of[_END]), start),
-        "join_after_ns": lanes.known(lanes.load(bytes_of[_JOIN]), start),
-        "issue_before_ns": lanes.known(lanes.load(bytes_of[_ISSUE]), start, before=True),
+        "start_ns": lanes.differences(start, cut),
+        "end_after_ns": lanes.known(lanes.load(bytes_of[_END]), start, cut),
+        "join_after_ns": lanes.known(lanes.load(bytes_of[_JOIN]), start, cut),
+        "issue_before_ns": lanes.known(lanes.load(bytes_of[_ISSUE]), start, cut, before=True),
         "flags": _unsigned(raw, _FLAGS, 4),
     }
+
+
+def encode_units(raw: bytes | bytearray) -> tuple[list[BundleColumn], list[int]]:
+    """Return records as the columns of a bundle, and the bases of those that have one.
+
+    Args:
+        raw: as for ``encode_raw``, all times multiples of 256 ns: ``RESOLUTION_NS`` is the weight
+            of the second byte, so that a time in its units is a time without the lowest byte.
+
+    Raises:
+        WireError: a value takes more than 62 bits.
+    """
+    count = len(raw) // at.RECORD_BYTES
+    if not count:
+        return [BundleColumn(width=1, data=b"") for _ in COLUMN_NAMES], [0, 0, 0]
+    columns = encode_raw(raw, units=True)
+    words = memoryview(raw).cast("Q")
+    bases = [words[_START] >> 8, words[_SEQ], words[_STEP] & 0xFFFFFFFF]
+    if max(bases) >= 1 << 62:
+        raise WireError("a record holds a value of more than 62 bits; drop the record")
+    return [_shortened(columns[name], count) for name in COLUMN_NAMES], bases
+
+
+def _shortened(column: Column, count: int) -> BundleColumn:
+    width, data = column.width, column.data
+    planes = [data[plane * count : (plane + 1) * count] for plane in range(width)]
+    if all(plane.count(plane[:1]) == count for plane in planes):
+        data = b"".join(plane[:1] for plane in planes)
+    return BundleColumn(width=width, data=data)
 
 
 class _Lanes:
     """Sums of ``count`` values of 63 bits at once: each has 64 bits of one integer."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, based: bool) -> None:
         self._bytes = count * _LANE
+        self._based = based
         self._top = self.load((1 << 63).to_bytes(_LANE, "little") * count)
         """The highest bit of every lane."""
         self._below = self._top - (self._top >> 63)
@@ -69,24 +106,26 @@ class _Lanes:
     def low_halves(self, values: int) -> int:
         return values & ((self._top >> 31) - (self._top >> 63))
 
-    def differences(self, values: int) -> Column:
-        """Return each value less the one before it, the first less 0."""
+    def differences(self, values: int, cut: int = 0) -> Column:
+        """Return each value less the one before it, the first less 0 or less itself."""
         before = (values << 64) & (self._top | self._below)
-        return self._store(self._subtract(values, before), delta=True)
+        if self._based:
+            before |= values & ((1 << 64) - 1)
+        return self._store(self._subtract(values, before), cut, delta=True)
 
-    def known(self, values: int, start: int, *, before: bool = False) -> Column:
+    def known(self, values: int, start: int, cut: int = 0, *, before: bool = False) -> Column:
         """Return ``values - start`` (or ``start - values``), -1 where the value is 0."""
         found = self._subtract(start, values) if before else self._subtract(values, start)
         missing = ((values + self._below) & self._top) ^ self._top
         if missing:
             found |= (missing << 1) - (missing >> 63)
-        return self._store(found)
+        return self._store(found, cut)
 
     def _subtract(self, left: int, right: int) -> int:
         return ((left | self._top) - right) ^ self._top
 
-    def _store(self, values: int, *, delta: bool = False) -> Column:
-        return _column(_planes(values.to_bytes(self._bytes, "little")), delta=delta)
+    def _store(self, values: int, cut: int = 0, *, delta: bool = False) -> Column:
+        return _column(_planes(values.to_bytes(self._bytes, "little"))[cut:], delta=delta)
 
 
 def _planes(values: bytes) -> list[bytes]:
@@ -110,4 +149,6 @@ def _column(planes: list[bytes] | list[bytes | bytearray], *, delta: bool = Fals
             break
     else:
         width = 8
+        if len(planes) < width:
+            planes = [*planes, planes[-1].translate(_SIGNS)]
     return Column(width=width, delta=delta, data=b"".join(planes[:width]))

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from paceline.wire.bundles import Bundle
 from paceline.wire.frames import Frame
 from paceline_service.access.tokens import Grant
 
@@ -61,7 +62,7 @@ class Cardinality:
         """Those heard of last at the end."""
         self._spent: dict[str, _Spent] = {}
 
-    def fault(self, frame: Frame, grant: Grant) -> str:
+    def fault(self, frame: Frame | Bundle, grant: Grant) -> str:
         """Return why ``frame`` begins too much, or an empty string."""
         now_s = self._clock_s()
         launch = (frame.job, frame.run_id, frame.attempt)
@@ -75,13 +76,15 @@ class Cardinality:
         elif now_s - known.heard_s > 1.0:  # often enough for an order by minutes
             known.heard_s = now_s
             self._launches.move_to_end(launch)
-        if frame.incarnation not in known.processes:
-            if len(known.processes) >= known.most:
+        made = frame.origin.incarnations if isinstance(frame, Bundle) else ()
+        if frame.incarnation not in known.processes or not known.processes.issuperset(made):
+            new = {frame.incarnation, *made} - known.processes
+            if len(known.processes) + len(new) > known.most:
                 return (
                     f"attempt {frame.attempt} of job {frame.job!r} has had {known.most} rank "
                     "processes, which is the limit: launch it anew"
                 )
-            known.processes.add(frame.incarnation)
+            known.processes |= new
         return ""
 
     def _begin(self, grant: Grant, now_s: float) -> str:

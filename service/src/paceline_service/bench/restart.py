@@ -27,10 +27,10 @@ from urllib.request import Request, urlopen
 from paceline.errors import TransportError
 from paceline.wire.codec import encode_frame
 from paceline.wire.frames import Frame
-from paceline_service.bench.load.encode import columns_of_ranks
 from paceline_service.bench.load.job import MadeUpJob
 from paceline_service.bench.load.shape import RANKS_PER_NODE, LoadShape
 from paceline_service.bench.machine import cpu_s
+from paceline_service.bench.rank_columns import columns_of_ranks
 from paceline_service.demo.processes import Collector
 from paceline_service.ingest import repository
 from paceline_service.settings import DATABASE_NAME

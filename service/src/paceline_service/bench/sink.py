@@ -7,7 +7,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from paceline.wire.codec import decode_frame, split_frames
+from paceline.wire.bundle_codec import frames_in
+from paceline.wire.codec import split_frames
 
 
 class Sink:
@@ -31,14 +32,15 @@ class Sink:
 
     def take(self, body: bytes) -> int:
         """Count the frames of a request body."""
-        frames = [decode_frame(one) for one in split_frames(body) if isinstance(one, bytes)]
+        parts = [part for part in split_frames(body) if isinstance(part, bytes)]
+        frames = [frame for part in parts for frame in frames_in(part)]
         self.frames += len(frames)
         self.records += sum(frame.count for frame in frames)
         self.hook_errors = max(
             [self.hook_errors, *(frame.dropped.get("hook_errors", 0) for frame in frames)]
         )
         self.wire_bytes += len(body)
-        return len(frames)
+        return len(parts)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         sink = self

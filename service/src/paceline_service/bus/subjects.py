@@ -6,6 +6,7 @@ import zlib
 from functools import lru_cache
 from urllib.parse import quote
 
+from paceline.wire.bundles import Bundle
 from paceline.wire.frames import Frame
 
 PARTITIONS = 64
@@ -31,7 +32,7 @@ def filter_of(partition: int) -> str:
     return f"{PREFIX}.{partition}.*"
 
 
-def message_id(frame: Frame) -> str:
+def message_id(frame: Frame | Bundle) -> str:
     """Return the id by which the stream knows that a frame came before."""
     return f"{_launch(frame.job, frame.run_id, frame.attempt, frame.incarnation)}{frame.frame_seq}"
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from paceline.settings import LEVELS
+from paceline.wire.bundles import Bundle, Extra
 from paceline.wire.frames import Frame
 
 HEARTBEAT_S = 5.0
@@ -22,6 +23,7 @@ LONGEST_HELD_S = 600.0
 _SET_BACK_NS = 1_000_000_000
 """Frames of one process do not come in another order by as much: its clock was set."""
 _WINDOW_NS = 4_000_000_000
+_NOTHING = Extra()
 _FORGETTING = 0.98
 """Of the fastest pace, each window: half of it is gone after two minutes."""
 
@@ -67,33 +69,54 @@ class Pace:
         self.records = 0
         """Records in the frames that were taken."""
 
-    def note(self, frame: Frame, now_mono_s: float) -> None:
+    def note(self, frame: Frame | Bundle, now_mono_s: float) -> None:
         """Take one frame; those of one process come in about the order in which it sent them."""
         self.heard_mono_s = now_mono_s
         self.records += frame.count
-        if frame.info and frame.info.get("level") in LEVELS:
-            self._levels.add(frame.info["level"])
-        known = self._of.get(frame.incarnation)
+        if not isinstance(frame, Bundle):
+            self._note(
+                frame.incarnation, frame.rank, frame.step, frame.sent_wall_ns, frame, now_mono_s
+            )
+            return
+        origin, body = frame.origin, frame.body
+        for place, (incarnation, rank, step) in enumerate(
+            zip(origin.incarnations, origin.ranks, body.steps, strict=True)
+        ):
+            told = body.extras.get(place, _NOTHING)
+            self._note(incarnation, rank, step, body.sent_wall_ns, told, now_mono_s)
+
+    def _note(
+        self,
+        incarnation: str,
+        rank: int,
+        step: int,
+        sent_wall_ns: int,
+        told: Frame | Extra,
+        now_mono_s: float,
+    ) -> None:
+        if told.info and told.info.get("level") in LEVELS:
+            self._levels.add(told.info["level"])
+        known = self._of.get(incarnation)
         if known is None:
-            known = self._add(frame, now_mono_s)
-        elif frame.step >= known.step:
-            known.step = frame.step
+            known = self._add(incarnation, rank, step, sent_wall_ns, now_mono_s)
+        elif step >= known.step:
+            known.step = step
         known.heard_mono_s = now_mono_s
-        delay_s = now_mono_s - frame.sent_wall_ns / 1e9
-        if frame.sent_wall_ns < known.sent_wall_ns - _SET_BACK_NS:
+        delay_s = now_mono_s - sent_wall_ns / 1e9
+        if sent_wall_ns < known.sent_wall_ns - _SET_BACK_NS:
             known.least_delay_s = delay_s
-        known.sent_wall_ns = frame.sent_wall_ns
+        known.sent_wall_ns = sent_wall_ns
         known.least_delay_s = min(known.least_delay_s, delay_s)
         known.held_s = min(delay_s - known.least_delay_s, LONGEST_HELD_S)
-        known.generation, known.applied_step = frame.control_generation, frame.control_step
-        elapsed_ns = frame.sent_wall_ns - known.window_began_ns
+        known.generation, known.applied_step = told.control_generation, told.control_step
+        elapsed_ns = sent_wall_ns - known.window_began_ns
         if not 0 <= elapsed_ns < _WINDOW_NS:
             if elapsed_ns > 0:
                 steps_per_s = (known.step - known.window_step) * 1e9 / elapsed_ns
                 known.fastest = max(steps_per_s, known.fastest * _FORGETTING)
-            known.window_step, known.window_began_ns = known.step, frame.sent_wall_ns
-        if frame.ended:
-            del self._of[frame.incarnation]
+            known.window_step, known.window_began_ns = known.step, sent_wall_ns
+        if told.ended:
+            del self._of[incarnation]
 
     @property
     def launch_level(self) -> str:
@@ -136,22 +159,24 @@ class Pace:
         held_s = min(max((one.held_s for one in self.ranks()), default=0.0), GATHER_S)
         return math.ceil(max(fastest, 0.0) * (self._delivery_s + held_s)) + MARGIN_STEPS
 
-    def _add(self, frame: Frame, now_mono_s: float) -> RankPace:
-        before = self._of_rank.get(frame.rank)
+    def _add(
+        self, incarnation: str, rank: int, step: int, sent_wall_ns: int, now_mono_s: float
+    ) -> RankPace:
+        before = self._of_rank.get(rank)
         one = RankPace(
-            rank=frame.rank,
-            step=frame.step,
+            rank=rank,
+            step=step,
             generation=0,
             applied_step=0,
             heard_mono_s=now_mono_s,
             restarted=before is not None,
-            window_step=frame.step,
-            window_began_ns=frame.sent_wall_ns,
-            sent_wall_ns=frame.sent_wall_ns,
-            least_delay_s=now_mono_s - frame.sent_wall_ns / 1e9,
+            window_step=step,
+            window_began_ns=sent_wall_ns,
+            sent_wall_ns=sent_wall_ns,
+            least_delay_s=now_mono_s - sent_wall_ns / 1e9,
         )
         if before is not None:
             self._of.pop(before, None)
-        self._of[frame.incarnation] = one
-        self._of_rank[frame.rank] = frame.incarnation
+        self._of[incarnation] = one
+        self._of_rank[rank] = incarnation
         return one

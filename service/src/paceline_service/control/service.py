@@ -16,6 +16,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline.wire.bundles import Bundle
 from paceline.wire.frames import Frame
 from paceline.wire.settings import LaunchSettings
 from paceline_service.access.audit import Actor, audit
@@ -126,7 +127,7 @@ class ControlService:
                 self._want(attempt)
             known[1].note(item.frame, now_s)
 
-    def told(self, frames: Iterable[Frame]) -> list[LaunchSettings]:
+    def told(self, frames: Iterable[Frame | Bundle]) -> list[LaunchSettings]:
         """Return what the launches of these frames are to record; none where nobody asked."""
         if not self._told:
             return []

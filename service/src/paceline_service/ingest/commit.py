@@ -19,6 +19,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline.wire.bundles import Bundle
 from paceline.wire.codec import Rejected
 from paceline_service.errors import LeaseLostError, OverloadedError, StoreUnavailableError
 from paceline_service.export.histogram import Histogram
@@ -248,9 +249,10 @@ class GroupCommit:
             frame, staged = item.frame, plan.staged
             attempt = self.registry.attempt(staged, frame)
             assert attempt is not None, "the registry was prepared"
-            if frame.rank >= attempt.world_size:
+            highest = max(frame.origin.ranks) if isinstance(frame, Bundle) else frame.rank
+            if highest >= attempt.world_size:
                 reason = (
-                    f"rank {frame.rank} of a job whose attempt has {attempt.world_size} ranks; a "
+                    f"rank {highest} of a job whose attempt has {attempt.world_size} ranks; a "
                     "job that grew is a new attempt"
                 )
                 self._reject(outcome, item, reason, "rank_range")

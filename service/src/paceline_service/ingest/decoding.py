@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from paceline.errors import WireError
-from paceline.wire.codec import HEADER, Rejected, decode_frame, split_frames
+from paceline.wire.bundle_codec import decode_any
+from paceline.wire.bundles import Bundle
+from paceline.wire.codec import HEADER, Rejected, split_frames
 from paceline.wire.frames import Frame
 from paceline_service.access.cardinality import Cardinality
 from paceline_service.access.tokens import Grant
@@ -22,9 +24,9 @@ _INT63 = (1 << 63) - 1
 
 
 class IncomingFrame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A decoded frame with the bytes it came as."""
+    """A decoded frame or bundle with the bytes it came as."""
 
-    frame: Frame
+    frame: Frame | Bundle
     packed: bytes
     offset: int
 
@@ -73,7 +75,7 @@ def decode_body(
         )
     for at, packed in packed_frames:
         try:
-            frame = decode_frame(packed)
+            frame = decode_any(packed)
         except WireError as error:
             out.reject(at, str(error), "corrupt")
             continue
@@ -105,7 +107,7 @@ def sort_out(decoded: DecodedBody, grant: Grant, cardinality: Cardinality) -> No
 def decode_message(packed: bytes, *, max_world_size: int) -> IncomingFrame | str:
     """Return the frame that a message of the bus holds, or in a word why it holds none."""
     try:
-        frame = decode_frame(packed)
+        frame = decode_any(packed)
     except Exception:  # it was checked before it was published: whatever this is, it stays so
         return "undecodable"
     if _fault(frame, max_world_size):
@@ -119,8 +121,10 @@ def _frame_bytes(body: bytes, offset: int) -> int:
     return HEADER.size + int(HEADER.unpack_from(body, offset)[4])
 
 
-def _fault(frame: Frame, max_world_size: int) -> str:
+def _fault(frame: Frame | Bundle, max_world_size: int) -> str:
     """Return why ``frame`` cannot be stored, or an empty string."""
+    if isinstance(frame, Bundle):
+        return _fault_of_bundle(frame, max_world_size)
     if frame.world_size > max_world_size:
         return f"world size {frame.world_size}; this collector takes up to {max_world_size}"
     for name, limit in _TEXT_LIMITS:
@@ -135,4 +139,24 @@ def _fault(frame: Frame, max_world_size: int) -> str:
         return f"{len(frame.dropped)} reasons for drops; the limit is {MAX_DROPPED_REASONS}"
     if frame.ended not in ENDINGS:
         return f"ended is {frame.ended[:40]!r}, not closed or killed"
+    return ""
+
+
+def _fault_of_bundle(bundle: Bundle, max_world_size: int) -> str:
+    origin, body = bundle.origin, bundle.body
+    if origin.world_size > max_world_size:
+        return f"world size {origin.world_size}; this collector takes up to {max_world_size}"
+    longest = origin.longest
+    for name, limit in _TEXT_LIMITS:
+        if longest[name] > limit:
+            return f"{name} has {longest[name]} characters; the limit is {limit}"
+    if longest["group"] > MAX_GROUP_TEXT_CHARS:
+        return f"a group's name or ranks have more than {MAX_GROUP_TEXT_CHARS} characters"
+    if max(body.seq, *body.frame_seqs) >= _INT63 or origin.attempt >= 1 << 31:
+        return f"a number of bundle {body.seq}, or attempt {origin.attempt}, is out of range"
+    for extra in body.extras.values():
+        if len(extra.dropped) > MAX_DROPPED_REASONS:
+            return f"{len(extra.dropped)} reasons for drops; the limit is {MAX_DROPPED_REASONS}"
+        if extra.ended not in ENDINGS:
+            return f"ended is {extra.ended[:40]!r}, not closed or killed"
     return ""

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from paceline.wire.bundles import Bundle
 from paceline.wire.codec import Rejected
 from paceline.wire.frames import Frame
 from paceline.wire.settings import LaunchSettings
@@ -30,7 +31,7 @@ INLINE_BYTES = 64 << 10
 """Bodies up to here are decoded on the event loop: a thread would cost more than it frees."""
 MAX_REASONS_SHOWN = 100
 FRAMES_PATH = "/v1/frames"
-ToldSettings = Callable[[Iterable[Frame]], list[LaunchSettings]]
+ToldSettings = Callable[[Iterable[Frame | Bundle]], list[LaunchSettings]]
 """Returns what the launches of some frames are to record; asked for every request."""
 
 

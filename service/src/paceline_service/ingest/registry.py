@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline.wire.bundles import Bundle
 from paceline.wire.frames import Frame
 from paceline_service.ingest import repository
 from paceline_service.store.frames import AttemptRef
@@ -18,6 +19,7 @@ from paceline_service.store.sequences import SequenceRanges
 
 AttemptKey = tuple[str, str, int]
 IncarnationKey = tuple[int, str]
+AnyFrame = Frame | Bundle
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class Incarnation:
 
     id: int
     rank: int
+    """-1: a stream of bundles."""
     known: SequenceRanges
     low_seq: int = 0
     used_mono_s: float = 0.0
@@ -53,11 +56,11 @@ class Registry:
         self,
         connection: AsyncConnection,
         staged: Staged,
-        frames: Iterable[Frame],
+        frames: Iterable[AnyFrame],
         now_wall_ns: int,
     ) -> None:
         """Find or make the attempts and incarnations of ``frames``, those of many in one query."""
-        unknown: dict[IncarnationKey, Frame] = {}
+        unknown: dict[IncarnationKey, AnyFrame] = {}
         for frame in frames:
             attempt = self.attempt(staged, frame)
             if attempt is None:
@@ -91,12 +94,12 @@ class Registry:
                 id=known_id, rank=rank, known=ranges, low_seq=low_seq
             )
 
-    def attempt(self, staged: Staged, frame: Frame) -> AttemptRef | None:
+    def attempt(self, staged: Staged, frame: AnyFrame) -> AttemptRef | None:
         """Return the attempt of ``frame``; None before ``prepare``."""
         key = (frame.job, frame.run_id, frame.attempt)
         return self._attempts.get(key) or staged.attempts.get(key)
 
-    def incarnation(self, staged: Staged, attempt_id: int, frame: Frame) -> Incarnation:
+    def incarnation(self, staged: Staged, attempt_id: int, frame: AnyFrame) -> Incarnation:
         """Return the incarnation of ``frame``; ``prepare`` was called."""
         key = (attempt_id, frame.incarnation)
         found = self._incarnations.get(key) or staged.incarnations[key]

@@ -8,12 +8,14 @@ from typing import NamedTuple, TypeVar, cast
 from sqlalchemy import Table, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline.wire.bundles import Bundle
 from paceline.wire.frames import Frame
 from paceline_service.store.frames import AttemptRef
 from paceline_service.store.models import FrameRow, Job, JobAttempt, RankIncarnation
 
 MAX_BOUND = 1000
 """Rows or names that one statement is given."""
+AnyFrame = Frame | Bundle
 T = TypeVar("T")
 # Tables and not classes: rows in bulk need nothing of the object-relational mapper.
 _INCARNATIONS = cast(Table, RankIncarnation.__table__)
@@ -32,7 +34,7 @@ async def take_frame_ids(connection: AsyncConnection, count: int) -> list[int]:
     return list((await connection.execute(query, {"count": count})).scalars())
 
 
-async def find_attempt(connection: AsyncConnection, frame: Frame) -> AttemptRef | None:
+async def find_attempt(connection: AsyncConnection, frame: AnyFrame) -> AttemptRef | None:
     """Return the attempt that ``frame`` belongs to."""
     query = (
         select(JobAttempt)
@@ -56,7 +58,9 @@ async def find_attempt(connection: AsyncConnection, frame: Frame) -> AttemptRef 
     )  # fmt: skip
 
 
-async def create_attempt(connection: AsyncConnection, frame: Frame, now_wall_ns: int) -> AttemptRef:
+async def create_attempt(
+    connection: AsyncConnection, frame: AnyFrame, now_wall_ns: int
+) -> AttemptRef:
     """Store the attempt that ``frame`` is the first of."""
     job_id = (await connection.execute(select(Job.id).where(Job.name == frame.job))).scalar()
     if job_id is None:
@@ -102,7 +106,7 @@ async def find_incarnations(
 
 
 async def create_incarnations(
-    connection: AsyncConnection, first_frames: Mapping[tuple[int, str], Frame], now_wall_ns: int
+    connection: AsyncConnection, first_frames: Mapping[tuple[int, str], AnyFrame], now_wall_ns: int
 ) -> dict[tuple[int, str], int]:
     """Store incarnations by (attempt id, incarnation) and a frame of each; return their ids."""
     rows = [

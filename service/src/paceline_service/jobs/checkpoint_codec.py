@@ -48,9 +48,10 @@ _PLAIN = frozenset(
 )  # fmt: skip
 _MODULES = frozenset(
     {
-        "paceline.telemetry", "paceline.vocabulary", "paceline.wire.columns",
-        "paceline.wire.frames",
+        "paceline.telemetry", "paceline.vocabulary", "paceline.wire.bundles",
+        "paceline.wire.columns", "paceline.wire.frames", "paceline_service.jobs.bundle_stream",
         "paceline_service.jobs.details", "paceline_service.jobs.feed",
+        "paceline_service.jobs.feed_state",
         "paceline_service.jobs.lanes", "paceline_service.jobs.newest",
         "paceline_service.jobs.reorder", "paceline_service.jobs.stream",
         "paceline_service.jobs.walltime", "paceline_service.jobs.windows",
@@ -59,7 +60,8 @@ _MODULES = frozenset(
 )  # fmt: skip
 """Beside those of the analysis: modules whose classes (and nothing else) may be met."""
 _SOURCES = (
-    "analysis", "jobs/checkpoint_codec.py", "jobs/columns.py", "jobs/details.py", "jobs/feed.py",
+    "analysis", "jobs/bundle_stream.py", "jobs/checkpoint_codec.py", "jobs/columns.py",
+    "jobs/details.py", "jobs/feed.py", "jobs/feed_state.py",
     "jobs/imported.py", "jobs/lanes.py", "jobs/live.py", "jobs/windows.py",
     "jobs/newest.py", "jobs/reorder.py", "jobs/sanitize.py", "jobs/stream.py", "jobs/walltime.py",
     "store/frames.py",

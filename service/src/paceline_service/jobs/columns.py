@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.wire.columns import Column
+from paceline.wire.bundle_codec import BASED_COLUMNS
+from paceline.wire.bundles import Bundle, BundleColumn
+from paceline.wire.columns import RESOLUTION_NS, Column
 from paceline.wire.frames import COLUMN_NAMES, Frame
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Int64Array
@@ -59,6 +61,75 @@ def decode_frames(frames: Sequence[Frame]) -> Table:
         issue_ns=np.where(issue_before_ns >= 0, start_ns - issue_before_ns, 0),
         **values,
     )
+
+
+def decode_bundles(bundles: Sequence[Bundle]) -> tuple[Table, Int64Array]:
+    """Return the records of ``bundles`` in their order, and how many there are of each member.
+
+    ``group`` is still each rank's own number. Lengths were checked as those of frames.
+    """
+    layout = _layout(np.array([bundle.count for bundle in bundles], dtype=np.int64))
+    every = [bundle.body.columns for bundle in bundles]
+    values = {
+        name: _decode_shortened([one[place] for one in every], layout)
+        for place, name in enumerate(COLUMN_NAMES)
+    }
+    bases = np.array([bundle.body.bases for bundle in bundles], dtype=np.int64)
+    for place, name in enumerate(BASED_COLUMNS):
+        values[name] = _summed(values[name], bases[:, place], layout)
+    start_ns = values.pop("start_ns") * RESOLUTION_NS
+    end_after, join_after = values.pop("end_after_ns"), values.pop("join_after_ns")
+    issue_before = values.pop("issue_before_ns")
+    counts = np.array([n for bundle in bundles for n in bundle.body.counts], dtype=np.int64)
+    rank = np.array([rank for bundle in bundles for rank in bundle.origin.ranks], dtype=np.int64)
+    table = Table(
+        rank=np.repeat(rank, counts),
+        start_ns=start_ns,
+        end_ns=np.where(end_after >= 0, start_ns + end_after * RESOLUTION_NS, 0),
+        join_ns=np.where(join_after >= 0, start_ns + join_after * RESOLUTION_NS, 0),
+        issue_ns=np.where(issue_before >= 0, start_ns - issue_before * RESOLUTION_NS, 0),
+        **values,
+    )
+    return table, counts
+
+
+def _decode_shortened(columns: list[BundleColumn], layout: _Layout) -> Int64Array:
+    """Return a column of all bundles, (N,), where some may hold one value for all their rows."""
+    counts = layout.counts.tolist()
+    full = [Column(width=one.width, delta=False, data=one.data) for one in columns]
+    short = [
+        len(one.data) == one.width and count != 1
+        for one, count in zip(columns, counts, strict=True)
+    ]
+    if not any(short):
+        return _decode(full, layout)
+    ones = [at for at, is_one in enumerate(short) if is_one and counts[at]]
+    single = _decode([full[at] for at in ones], _layout(np.ones(len(ones), dtype=np.int64)))
+    if all(short):
+        return np.repeat(single, layout.counts[ones])
+    values = np.empty(int(layout.counts.sum()), dtype=np.int64)
+    first = layout.first
+    for at, value in zip(ones, single.tolist(), strict=True):
+        values[first[at] : first[at] + counts[at]] = value
+    others = np.array([at for at, is_one in enumerate(short) if not is_one], dtype=np.intp)
+    part = layout.of(others)
+    frame, place = part.rows()
+    values[first[others][frame] + place] = _decode([full[at] for at in others.tolist()], part)
+    return values
+
+
+def _summed(values: Int64Array, bases: Int64Array, layout: _Layout) -> Int64Array:
+    """Return values from differences within each bundle, the first to its base."""
+    if not len(values):
+        return values
+    if layout.even:
+        sums = np.cumsum(values.reshape(len(bases), -1), axis=1, dtype=np.int64)
+        return (sums + bases[:, None]).reshape(-1)
+    total = np.cumsum(values, dtype=np.int64)
+    filled = layout.counts > 0
+    first = layout.first[filled]
+    before = total[first] - values[first] - bases[filled]
+    return total - np.repeat(before, layout.counts[filled])
 
 
 def _layout(counts: Int64Array) -> _Layout:

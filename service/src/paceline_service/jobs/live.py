@@ -127,8 +127,7 @@ class LiveAttempt:
     @property
     def _late(self) -> int:
         """How much came too late to be analysed in its place."""
-        frames = sum(stream.buffer.late for stream in self._feed.streams.values())
-        return frames + self._analysis.late_records
+        return self._feed.late_frames + self._analysis.late_records
 
     @property
     def held_frames(self) -> int:

@@ -46,6 +46,33 @@ class ReorderBuffer(Generic[T]):
         ready = self._drain()
         return ready + self.expire(now_ns)
 
+    def is_late(self, seq: int) -> bool:
+        """Whether the turn of ``seq`` is over, or it is here already."""
+        return seq < self._next or seq in self._held
+
+    def take(self, seq: int) -> list[T] | None:
+        """Take the number of an item that comes in its order: what is missing will not come.
+
+        Returns:
+            Items with lower numbers that were held, whose turn is before it; None: it is late.
+        """
+        if seq == self._next and not self._held:
+            self._next = seq + 1
+            return []
+        if self.is_late(seq):
+            self.late += 1
+            return None
+        ready: list[T] = []
+        while self._held and min(self._held) < seq:
+            following = min(self._held)
+            self.skipped += following - self._next
+            self._next = following
+            ready += self._drain()
+        self.skipped += seq - self._next
+        self._next = seq + 1
+        self._gap_since_ns = None
+        return ready + self._drain()
+
     def expire(self, now_ns: int) -> list[T]:
         """Give up a gap that was waited for long enough; return the items behind it."""
         if not self._held:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from paceline.wire.codec import decode_frame
+from paceline.wire.bundle_codec import decode_any
 from paceline_service.export.step_blob import pack_ranks, unpack_ranks
 from paceline_service.jobs.snapshot import Snapshot, pack_state
 from paceline_service.jobs.steps import Step
@@ -137,7 +137,7 @@ async def frames_after(
     rows = (await connection.execute(query)).all()
     return [
         CommittedFrame(
-            id=row.id, attempt=attempt, frame=decode_frame(row.body),
+            id=row.id, attempt=attempt, frame=decode_any(row.body),
             received_wall_ns=row.received_wall_ns, packed_bytes=row.body_bytes,
             first_seq=row.low_seq,
         )

@@ -10,6 +10,7 @@ import numpy as np
 
 from paceline.errors import InputError
 from paceline.ranks import parse_ranks
+from paceline.wire.bundles import Extra
 from paceline.wire.frames import Frame, GroupDef
 from paceline_service.analysis.records import Group, Int64Array
 from paceline_service.jobs.newest import NewestTelemetry
@@ -75,9 +76,13 @@ class Stream:
         """Take what a frame says beside its records."""
         self.node = frame.node or self.node
         self.last_seen_wall_ns = max(self.last_seen_wall_ns, received_wall_ns)
+        self.clock.anchor(frame.anchor_mono_ns, frame.anchor_wall_ns)
+        self.note_told(frame)
+
+    def note_told(self, frame: Frame | Extra) -> None:
+        """Take losses, an end and facts about the process."""
         if frame.dropped or self.reported:
             self.reported = {name: count for name, count in frame.dropped.items() if count > 0}
-        self.clock.anchor(frame.anchor_mono_ns, frame.anchor_wall_ns)
         if frame.ended:
             self.ended = frame.ended
         if frame.info:

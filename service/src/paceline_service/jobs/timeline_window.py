@@ -15,9 +15,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.errors import InputError
+from paceline.wire.bundle_codec import frames_of
+from paceline.wire.bundles import Bundle
+from paceline.wire.frames import Frame
 from paceline_service.analysis.matching.table import Table, as_table, stack
-from paceline_service.analysis.records import Group, Int64Array, Records
+from paceline_service.analysis.records import COLUMNS, Group, Int64Array, Records
 from paceline_service.export.timeline.drawn_job import DrawnJob
+from paceline_service.jobs.columns import decode_bundles
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.reorder import ReorderBuffer
 from paceline_service.jobs.sanitize import sanitize
@@ -175,7 +179,17 @@ class _Reader:
 
     def _take(self, committed: CommittedFrame) -> None:
         frame = committed.frame
-        stream = self._streams.get(frame.incarnation) or self._open(committed)
+        if not isinstance(frame, Bundle):
+            self._take_frame(frame, self._decode)
+            return
+        table, counts = decode_bundles([frame])
+        ends = np.cumsum(counts).tolist()
+        for one, end in zip(frames_of(frame, records=False), ends, strict=True):
+            rows = table.take(slice(end - one.count, end))
+            self._take_frame(one, lambda of, rows=rows: _records(of.rank, rows))  # type: ignore[misc]
+
+    def _take_frame(self, frame: Frame, decode: DecodeRecords) -> None:
+        stream = self._streams.get(frame.incarnation) or self._open(frame)
         window = self._window
         stream.clock.anchor(frame.anchor_mono_ns, frame.anchor_wall_ns)
         offset_ns = stream.clock.to_wall_ns(0)
@@ -192,7 +206,7 @@ class _Reader:
         if not frame.count:
             return
         records, lost = sanitize(
-            self._decode(frame), stream.group_of_local, stream.step_base,
+            decode(frame), stream.group_of_local, stream.step_base,
             window.attempt.world_size,
         )  # fmt: skip
         if len(records):
@@ -226,9 +240,8 @@ class _Reader:
         for parts in self._parts.values():
             parts[:] = [(seq, one.take(one.step <= window.last)) for seq, one in parts]
 
-    def _open(self, committed: CommittedFrame) -> Stream:
+    def _open(self, frame: Frame) -> Stream:
         """Return a new stream; the steps of a restarted rank count on as in ``FrameFeed``."""
-        frame = committed.frame
         generation = self._started[frame.rank, frame.producer]
         self._started[frame.rank, frame.producer] += 1
         base = self._step_bases.setdefault(generation, self._newest_step + 1)
@@ -252,3 +265,7 @@ class _Reader:
         if index == len(job.groups):
             job.add_group(group)
         return index
+
+
+def _records(rank: int, rows: Table) -> Records:
+    return Records(rank=rank, **{name: getattr(rows, name) for name in COLUMNS})

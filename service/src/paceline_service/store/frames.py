@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from paceline.wire.bundles import Bundle
 from paceline.wire.frames import Frame
 
 
@@ -23,11 +24,11 @@ class AttemptRef:
 
 
 class CommittedFrame(msgspec.Struct, frozen=True, gc=False):
-    """A frame that is durable; ``id`` is its place in the order of commits."""
+    """A frame or bundle that is durable; ``id`` is its place in the order of commits."""
 
     id: int
     attempt: AttemptRef
-    frame: Frame
+    frame: Frame | Bundle
     received_wall_ns: int
     packed_bytes: int
     first_seq: int = 0

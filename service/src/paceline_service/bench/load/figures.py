@@ -36,6 +36,7 @@ def figures(
     out: Json = {
         "shape": {
             **asdict(shape), "records": shape.records, "frames": shape.ranks * shape.blocks,
+            "bundles": shape.bundles,
             "steps_per_frame": shape.steps_per_frame, "connections": shape.nodes,
         },
         "wall_s": round(sent.wall_s, 3),
@@ -89,8 +90,8 @@ def faults_of(found: Mapping[str, Any]) -> list[str]:
     """Return what did not go as it must: empty when all is well."""
     wrong = []
     shape = found["shape"]
-    if found["accepted"] != shape["frames"]:
-        wrong.append(f"{found['accepted']:,} of {shape['frames']:,} frames were accepted")
+    if found["accepted"] != shape["bundles"]:
+        wrong.append(f"{found['accepted']:,} of {shape['bundles']:,} bundles were accepted")
     if found["judged_steps"] != shape["steps"]:
         wrong.append(f"{found['judged_steps']:,} of {shape['steps']:,} steps were judged")
     if not found["complete"]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from paceline.errors import InputError
 from paceline.sidecar.follow import FLUSH_RECORDS, flush_period_s
+from paceline.wire.frames import MAX_RECORDS_PER_FRAME
 
 RANKS_PER_NODE = 8
 PHASES = 4
@@ -63,6 +64,21 @@ class LoadShape:
         """How many steps a frame carries, as a sidecar would cut them."""
         in_a_flush = int(self.flush_s / self.step_s + 1e-9)
         return max(min(in_a_flush, FLUSH_RECORDS // self.records_per_step), 1)
+
+    @property
+    def ranks_per_bundle(self) -> int:
+        """How many ranks of a node share a bundle: all, unless they recorded too much."""
+        rows = self.records_per_step * self.steps_per_frame
+        fit = MAX_RECORDS_PER_FRAME // rows
+        return next((size for size in (RANKS_PER_NODE, 4, 2) if size <= fit), 1)
+
+    @property
+    def bundles(self) -> int:
+        """How many bundles all nodes send."""
+        last = self.ranks % RANKS_PER_NODE
+        of_node = -(-RANKS_PER_NODE // self.ranks_per_bundle)
+        of_last = -(-last // self.ranks_per_bundle)
+        return self.blocks * (self.ranks // RANKS_PER_NODE * of_node + of_last)
 
     @property
     def blocks(self) -> int:
