@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -19,6 +20,13 @@ class Progress:
     """Records that the sidecar saw lost, by reason (cumulative)."""
     also: dict[str, int] = field(default_factory=dict)
     """How far a second ring of the same process has been used up, by its incarnation."""
+
+    def move(self, frame_seq: int, ring_tail: int, *, ended: bool, also: Mapping[str, int]) -> None:
+        """Note that frame number ``frame_seq`` is stored, which ends before ``ring_tail``."""
+        self.next_seq = frame_seq + 1
+        self.ring_tail = ring_tail
+        self.ended = ended
+        self.also = dict(also)
 
     def count(self, reason: str, records: int) -> None:
         """Add ``records`` to the losses for ``reason``."""

@@ -17,7 +17,6 @@ from paceline.sidecar.segment import (
     SECOND_RINGS,
     Damage,
     Entry,
-    Mark,
     entries,
     read_checkpoint,
     segment_name,
@@ -74,8 +73,8 @@ def recover(directory: Path) -> Recovered:
                 progress.setdefault(entry.incarnation, Progress()).also = json.loads(entry.body)
             elif entry.kind == BUNDLE:
                 for mark in entry.marks:
-                    _move(progress, mark)
-                    progress[mark.incarnation].also = dict(mark.also)
+                    one = progress.setdefault(mark.incarnation, Progress())
+                    one.move(mark.frame_seq, mark.ring_tail, ended=mark.ended, also=mark.also)
                     newest[mark.incarnation] = entry.body
             elif entry.kind == FRAME:
                 _move(progress, entry)
@@ -85,7 +84,7 @@ def recover(directory: Path) -> Recovered:
     return Recovered(sizes=sizes, progress=progress)
 
 
-def _move(progress: dict[str, Progress], entry: Entry | Mark) -> None:
+def _move(progress: dict[str, Progress], entry: Entry) -> None:
     one = progress.setdefault(entry.incarnation, Progress())
     one.next_seq = entry.frame_seq + 1
     one.ring_tail = entry.ring_tail

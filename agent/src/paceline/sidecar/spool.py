@@ -123,10 +123,7 @@ class Spool:
             )
             if not self._write(entry):
                 return False
-            progress.next_seq += 1
-            progress.ring_tail = ring_tail
-            progress.ended = ended
-            progress.also = dict(also or {})
+            progress.move(progress.next_seq, ring_tail, ended=ended, also=also or {})
             return True
 
     def append_bundle(self, bundle: bytes, *, stream: str, seq: int, marks: Sequence[Mark]) -> bool:
@@ -136,10 +133,7 @@ class Spool:
                 return False
             for mark in marks:
                 progress = self.progress.setdefault(mark.incarnation, Progress())
-                progress.next_seq = mark.frame_seq + 1
-                progress.ring_tail = mark.ring_tail
-                progress.ended = mark.ended
-                progress.also = dict(mark.also)
+                progress.move(mark.frame_seq, mark.ring_tail, ended=mark.ended, also=mark.also)
             return True
 
     def forget(self, incarnation: str) -> None:
