@@ -280,8 +280,7 @@ class Spool:
     def _put(self, data: bytes) -> bool:
         size = self._sizes[self._current]
         with contextlib.suppress(OSError):
-            written = os.write(self._fd, data)
-            if written == len(data):
+            if (written := os.write(self._fd, data)) == len(data):
                 self._sizes[self._current] = size + written
                 return True
         with contextlib.suppress(OSError):
@@ -337,8 +336,7 @@ class Spool:
 
     def _count_lost(self, entry: Entry, reason: str) -> None:
         for incarnation, records in entry.losses:
-            progress = self.progress.get(incarnation)
-            if progress is not None:
+            if (progress := self.progress.get(incarnation)) is not None:
                 progress.count(reason, records)
             elif records:  # its last frame is stored already: only the log can tell
                 _log.warning("lost %d records of an ended rank (%s)", records, reason)
