@@ -1,7 +1,7 @@
 """A collector is upgraded, schema and all, while agents of the version before go on sending.
 
-There is one wire version so far, so N-1 is the oldest frame of it: what the first agents sent,
-without any member that came later. A new version adds its predecessor here.
+Sidecars send bundles, wire version 2. N-1 is version 1, in its oldest form: what the first agents
+sent, without any member that came later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection
 
-from paceline.wire.codec import HEADER, MAGIC, VERSION, ZLIB
+from paceline.wire.codec import BUNDLE_VERSION, HEADER, MAGIC, VERSION, ZLIB
 from paceline.wire.dictionary import DICTIONARY
 from paceline_service.store.database import Database
 from paceline_service.store.migrate import SCRIPTS
@@ -115,7 +115,7 @@ def test_a_frame_of_a_version_to_come_is_refused_with_the_remedy_and_others_are_
     body = next(bodies(job, senders(job)))
     first = HEADER.size + HEADER.unpack_from(body, 0)[4]
     newer = bytearray(body)
-    newer[len(MAGIC)] = VERSION + 1
+    newer[len(MAGIC)] = BUNDLE_VERSION + 1
     answer = collector.client().post_frames(bytes(newer))
     assert answer["accepted"] == 3
     assert answer["rejected"][0]["offset"] == 0
