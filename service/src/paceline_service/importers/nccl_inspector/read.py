@@ -33,6 +33,7 @@ from paceline_service.importers.nccl_inspector.records import (
     read_records,
 )
 from paceline_service.importers.nccl_inspector.steps import Steps, assign_steps
+from paceline_service.importers.nccl_inspector.strays import without_strays
 from paceline_service.importers.nccl_inspector.transfers import (
     FLAGS,
     Stays,
@@ -59,10 +60,11 @@ def read_inspector(paths: Sequence[Path], faults: Faults) -> EventLog:
     Raises:
         InputError: they hold no records, are of several jobs, or do not tell who is who.
     """
-    recorded = read_records(paths, faults)
+    recorded = without_strays(read_records(paths, faults), faults)
     ranks = map_ranks(recorded, faults)
     instances = pair(recorded, ranks, faults)
     log = EventLog(world_size=ranks.world_size, faults=faults, nodes=dict(ranks.hosts))
+    log.world_size_told = False  # a communicator may be a part of the job
     log.groups = _groups(recorded, ranks)
     moments = find_moments(recorded)
     notes = [*ranks.notes, *_notes(recorded, instances, moments)]
