@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -79,6 +80,25 @@ def test_nothing_is_no_table(empty: StepArchive) -> None:
     assert empty.history() is None
     assert empty.table(limit=3) is None
     assert len(run_figures(empty, 5).duration_ns) == 0
+
+
+def test_steps_of_which_only_the_times_are_known_do_not_count_as_idle(
+    archive: StepArchive, empty: StepArchive
+) -> None:
+    unknown = np.full(3, -1, dtype=np.int64)
+    for step in range(40):
+        one = row(step + 1)
+        if step % 5:
+            one = replace(
+                one, self_ns=unknown, wait_ns=unknown, comm_ns=unknown,
+                phase_self_ns=np.full((3, PHASES), -1, dtype=np.int64),
+            )  # fmt: skip
+        empty.add([one])
+    found = run_figures(empty, 0)
+    assert (len(found.duration_ns), found.steps) == (10, 40)
+    known = ~np.isnan(found.part_ns).any(axis=1)
+    assert 0 < known.sum() <= 8
+    assert (found.part_ns[known].sum(axis=1) > 100).all()
 
 
 def test_batches_leave_out_what_settles_but_not_more_than_half(archive: StepArchive) -> None:

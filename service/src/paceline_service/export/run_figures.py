@@ -29,9 +29,10 @@ def run_figures(steps: StepArchive, settling_steps: int) -> RunFigures:
     levels, parts, own = [], [], []
     for first, last in pairwise(edges):
         levels.append(float(np.median(durations[first:last])))
-        every = -(-(last - first) // MOST_READ)
-        read = [next(steps.per_rank(place, place + 1)) for place in range(first, last, every)]
-        part, mine = batch_figures(read)
+        measured = [place for place in range(first, last) if steps.measured[place]]
+        every = max(-(-len(measured) // MOST_READ), 1)
+        chosen = measured[::every] or [first]
+        part, mine = batch_figures([next(steps.per_rank(place, place + 1)) for place in chosen])
         parts.append(part)
         own.append(mine)
     return RunFigures(

@@ -35,6 +35,8 @@ class StepArchive:
         self.steps: list[int] = []
         self.durations_ns: list[int] = []
         self.slowest_ranks: list[int] = []
+        self.measured: list[bool] = []
+        """Whether a step has data of any rank: where sampling left it out it has times only."""
         self.steps_of_rank: Int64Array = np.zeros(0, dtype=np.int64)
         """(R,), in how many steps each rank has data."""
 
@@ -58,6 +60,7 @@ class StepArchive:
             self.steps.append(row.step)
             self.durations_ns.append(row.duration_ns)
             self.slowest_ranks.append(row.slowest_rank)
+            self.measured.append(bool(row.present.any()))
 
     def per_rank(self, first: int, last: int, *, phases: bool = True) -> Iterator[Int64Array]:
         """Yield (10, R) of each of the places from ``first`` up to ``last`` (not included)."""

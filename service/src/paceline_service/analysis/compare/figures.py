@@ -53,7 +53,7 @@ def batch_edges(steps: int) -> list[int]:
 
 
 def batch_figures(per_rank: Sequence[Int64Array]) -> tuple[FloatArray, FloatArray]:
-    """Return the mean parts (9,) and the median self times (R,) of some steps.
+    """Return the mean parts (9,) and the median self times (R,) of some steps; NaN: no data.
 
     Args:
         per_rank: of each step (10, R): self, wait, communication, self in the seven phases; ns,
@@ -62,9 +62,10 @@ def batch_figures(per_rank: Sequence[Int64Array]) -> tuple[FloatArray, FloatArra
     table = np.stack(per_rank).astype(np.float64)
     table[table < 0] = np.nan
     known = ~np.isnan(table[:, 0])
-    count = max(int(known.sum()), 1)
+    count = int(known.sum())
     rows = (*range(3, table.shape[1]), 2, 1)
-    parts = np.array([float(np.nansum(table[:, row])) / count for row in rows])
+    parts = np.array([float(np.nansum(table[:, row])) for row in rows])
+    parts = parts / count if count else np.full(len(rows), np.nan)
     return parts, _median(table[:, 0], known)
 
 

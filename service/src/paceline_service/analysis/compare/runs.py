@@ -118,7 +118,7 @@ def _step_change(before: RunFigures, after: RunFigures, tolerance: float) -> Ste
 
 
 def _part_changes(before: RunFigures, after: RunFigures) -> list[PartChange]:
-    one, two = before.part_ns, after.part_ns
+    one, two = (run.part_ns[~np.isnan(run.part_ns).any(axis=1)] for run in (before, after))
     if not len(one) or not len(two):
         return []
     found = [change(one[:, part], two[:, part], merge=True) for part in range(one.shape[1])]
