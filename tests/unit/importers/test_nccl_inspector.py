@@ -234,6 +234,24 @@ def test_records_that_are_none_are_told_with_their_line(tmp_path: Path) -> None:
     assert report["findings"][0]["ranks"] == [2]
 
 
+def test_single_records_that_contradict_the_others_are_left_out(tmp_path: Path) -> None:
+    def wrong(record: Report) -> Report:
+        number = record["coll_perf"]["coll_sn"]
+        if number == 7:
+            record["header"]["rank"] = 3
+        elif number == 8:
+            record["metadata"]["pid"] = 1
+        elif number == 9:
+            record["header"]["id"] = "0xdamaged"
+        return record
+
+    paths = write_inspector(tmp_path, InspectorJob(slow=2, extra_ms=1.5))
+    edited(paths[0], wrong)
+    report = analyze_paths([tmp_path]).report
+    assert report["data"]["dropped"] == {"contradiction": 3, "unpaired": 9}
+    assert report["findings"][0]["ranks"] == [2]
+
+
 def _notes(report: Report) -> list[str]:
     notes: list[str] = report["data"]["notes"]
     return notes

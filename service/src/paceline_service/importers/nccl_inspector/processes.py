@@ -94,7 +94,8 @@ def _units(recorded: Recorded, faults: Faults) -> tuple[Int64Array, list[tuple[i
     of_pair, pair_count = np.unique(triples[:, :2], axis=0, return_counts=True)
     several = np.unique(of_pair[pair_count > 1, 0])
     if not len(several):
-        return process.copy(), [(index, -1) for index in range(len(recorded.processes))]
+        present, unit = np.unique(process, return_inverse=True)
+        return unit.reshape(-1).astype(np.int64), [(int(index), -1) for index in present]
     sizes = np.array([c.size for c in recorded.communicators])
     largest = int(comm[np.argmax(sizes[comm])])
     shared = np.isin(process, several)
