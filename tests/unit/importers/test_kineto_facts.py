@@ -83,3 +83,24 @@ def test_the_shares_of_a_job_are_those_of_the_sums_over_its_ranks(tmp_path: Path
     # Others wait 2 of some 12 ms for rank 1, and each transfer takes 0.2 ms.
     assert ranks[1]["gamma"] == pytest.approx(0.4 / 12, rel=0.05)
     assert ranks[0]["gamma"] == pytest.approx(2.4 / 10, rel=0.05)
+
+
+def test_collectives_that_ran_without_a_kernel_are_told(tmp_path: Path) -> None:
+    documents = traces(TraceJob(slow=1, steps=20))
+    for document in documents:
+        for number, kernel in enumerate(kernels_of(document)):
+            # Copy engines gather; a call holds the launch of each kernel, and of each copy.
+            called = {"cat": "user_annotation", "name": "nccl:_all_gather_base", "args": {}}
+            launched = next(
+                e for e in document["traceEvents"]
+                if e["cat"] == "cuda_runtime"
+                and e["args"]["correlation"] == kernel["args"]["correlation"]
+            )  # fmt: skip
+            document["traceEvents"].append(launched | called | {"ts": launched["ts"] - 1,
+                                                                "dur": 12})  # fmt: skip
+            if number % 2:
+                kernel |= {"name": "Memcpy PtoP (Device -> Device)", "cat": "gpu_memcpy"}
+    answer = report(tmp_path, documents)
+    assert "80 calls of collectives launched no kernel that is in the traces" in notes(answer)
+    assert answer["data"]["trace"]["ranks"][0]["calls_without_kernel"] == 20
+    assert answer["data"]["trace"]["last_arrivers"][0]["rank"] == 1

@@ -18,6 +18,7 @@ _BYTES = {
     "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2,
     "Char": 1, "Byte": 1, "Bool": 1,
 }  # fmt: skip
+_LIBRARIES = ("nccl:", "xccl:")
 _TITLE = re.compile(r"\w+:(send (\d{1,7})->|recv (\d{1,7})<-)(\d{1,7})$")
 """``nccl:send 0->1``: ranks within the group, the own one first."""
 
@@ -56,7 +57,8 @@ class Calls:
     """N collectives of one rank in the order of their starts; times in ns on its clock.
 
     ``launch_ns`` is when the launch returned, 0 where it is not in the trace. ``op`` is UNKNOWN
-    where nothing tells it. ``what`` is the kernel's function, or the call.
+    where nothing tells it. ``what`` is the kernel's function, or the call. ``silent`` counts the
+    calls of a library that launched none of them.
     """
 
     on_host: bool
@@ -68,6 +70,7 @@ class Calls:
     grid: Int64Array
     what: list[str]
     labels: list[Label]
+    silent: int = 0
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -126,7 +129,21 @@ def _kernels(trace: Trace) -> Calls:
         grid=grid,
         what=[names.function_of(trace.kernel_names[index]) for index in order],
         labels=labels,
+        silent=_silent(trace, thread[known], begun[known]),
     )
+
+
+def _silent(trace: Trace, thread: Int64Array, launched_ns: Int64Array) -> int:
+    """Return how many calls of collectives launched no kernel of communication."""
+    titles = np.array([name.startswith(_LIBRARIES) for name in trace.call_names], dtype=np.bool_)
+    start, end, where = (column[titles] for column in trace.calls.arrays())
+    silent = 0
+    for t in np.unique(where).tolist():
+        mine = where == t
+        launches = np.sort(launched_ns[thread == t])
+        first, last = (np.searchsorted(launches, times[mine]) for times in (start, end + 1))
+        silent += int((first == last).sum())
+    return silent
 
 
 def _host_calls(trace: Trace) -> Calls:

@@ -12,11 +12,13 @@ import numpy as np
 from paceline_service.analysis.blame.arrivals import HOST_LATE_NS, LastArrivals
 from paceline_service.analysis.report import Finding
 from paceline_service.importers.kineto.kernels import function_of
-from paceline_service.importers.kineto.rank import Busy
+from paceline_service.importers.kineto.rank import Busy, RankTimeline
 from paceline_service.importers.kineto.windows import Window
 
 _SHOWN = 8
 _NAME_LENGTH = 120
+_AT_EDGES = 0.2
+"""Of the collectives, calls without a kernel: some are empty, or run after the window's end."""
 
 
 def trace_facts(windows: Sequence[Window], arrivals: LastArrivals) -> dict[str, Any]:
@@ -30,6 +32,7 @@ def trace_facts(windows: Sequence[Window], arrivals: LastArrivals) -> dict[str, 
                 "files": [timeline.trace.path.name for timeline in own],
                 "device": "gpu" if all(timeline.on_device for timeline in own) else "cpu",
                 "communication_calls": sum(len(timeline.calls) for timeline in own),
+                "calls_without_kernel": sum(timeline.calls.silent for timeline in own),
                 **_time([timeline.busy for timeline in own]),
             }
         )
@@ -140,6 +143,7 @@ def notes_of(windows: Sequence[Window], arrivals: LastArrivals, assumed: bool) -
             "of the collectives agrees on all of them"
         )
     notes += _unknown_kernels(windows)
+    notes += _silent_calls(timelines)
     silent = [t for t in timelines if not len(t.calls) and t.trace.call_names and not t.on_device]
     if silent:
         notes.append(
@@ -158,6 +162,17 @@ def _unknown_kernels(windows: Sequence[Window]) -> list[str]:
     return [
         f"{found.total():,} kernels look like communication but are of no known name: "
         f"{', '.join(parts)}{more}; they count as computation, and are not paired"
+    ]
+
+
+def _silent_calls(timelines: Sequence[RankTimeline]) -> list[str]:
+    """Tell of collectives that ran without a kernel, where they are more than some at an edge."""
+    silent = sum(timeline.calls.silent for timeline in timelines)
+    if silent <= _AT_EDGES * sum(len(timeline.calls) for timeline in timelines):
+        return []
+    return [
+        f"{silent:,} calls of collectives launched no kernel that is in the traces: copy engines "
+        "or a kernel of another name did their work, and nobody is blamed by them"
     ]
 
 
