@@ -91,6 +91,8 @@ def _replay(
     def see(analysis: JobAnalysis, _rows: object) -> None:
         seen[:] = [analysis]
 
+    with Client(url) as client:
+        client.get_json("/v1/jobs?limit=1")  # before long files are read: is it there, may we?
     with Client(url) as client, analyzed(paths, verb="replay", strict=strict, see=see) as answer:
         log = _timed(answer)
         name = job or log.job or job_name(_stem(paths))
