@@ -76,6 +76,58 @@ def _one(
     return own
 
 
+def interleaved_times(
+    *, stages: int = 4, microbatches: int = 8, iterations: int = 12, heavy: float = 1.2,
+    clock_ms: float = 3.0,
+) -> list[dict[str, Iteration]]:  # fmt: skip
+    """Return the same of a pipeline with two chunks on each rank, its last rank ``heavy``.
+
+    Each rank does as many micro-batches of one chunk as there are stages, then the same of the
+    other; the chunks are not named.
+    """
+    rng = np.random.default_rng(5)
+    blocks = range(0, microbatches, stages)
+    order = [[(b + i, chunk if not way else 1 - chunk) for b in blocks for chunk in (0, 1)
+              for i in range(stages)] for way in (0, 1)]  # fmt: skip
+    dumps: list[dict[str, Iteration]] = [{} for _ in range(stages)]
+    for number in range(1, iterations + 1):
+        plans = []
+        for rank in range(stages):
+            warm = min((stages - rank - 1) * 2 + stages, len(order[0]))
+            plan = [(0, *one) for one in order[0][:warm]]
+            for ahead, back in zip(order[0][warm:], order[1], strict=False):
+                plan += [(0, *ahead), (1, *back)]
+            plans.append(plan + [(1, *one) for one in order[1][len(order[0]) - warm :]])
+        ended: dict[tuple[int, int, int], float] = {}
+        own: list[dict[str, list[float]]] = [
+            {f"{way}_{end}": [] for way in ("fwd", "bwd") for end in ("start", "end")}
+            for _ in range(stages)
+        ]
+        now, position = [10.0] * stages, [0] * stages
+        while any(position[k] < len(plans[k]) for k in range(stages)):
+            for k in range(stages):
+                while position[k] < len(plans[k]):
+                    way, batch, chunk = plans[k][position[k]]
+                    depth = chunk * stages + k
+                    before = (way, batch, depth + (1 if way else -1))
+                    first = depth == (2 * stages - 1 if way else 0)
+                    if not first and before not in ended:
+                        break
+                    ready = 0.0 if first else ended[before] + 0.3
+                    start = max(now[k], ready)
+                    weight = heavy if k == stages - 1 else 1.0
+                    took = (5.0, 10.0)[way] * weight * float(rng.normal(1, 0.005))
+                    now[k] = ended[way, batch, depth] = start + took
+                    name = "bwd" if way else "fwd"
+                    own[k][f"{name}_start"].append(start - k * clock_ms)
+                    own[k][f"{name}_end"].append(now[k] - k * clock_ms)
+                    position[k] += 1
+        for rank in range(stages):
+            total = max(own[rank]["bwd_end"]) + 0.5
+            dumps[rank][str(number)] = {"total": total, "memory": 80.0, **own[rank]}
+    return dumps
+
+
 def write_dump(directory: Path, dumps: list[dict[str, Iteration]], **config: int) -> Path:
     """Write a dump as Primus does, with its configuration if any is given."""
     directory.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,11 @@ from paceline.errors import InputError
 from paceline_service.importers.sources import analyze_paths
 from paceline_service.importers.timing_logs.primus_order import schedule
 from tests.fakes.captures import shared_data
-from tests.unit.importers.primus_dumps import pipeline_times, write_dump
+from tests.unit.importers.primus_dumps import (
+    interleaved_times,
+    pipeline_times,
+    write_dump,
+)
 
 
 def report_of(directory: Path) -> dict[str, Any]:
@@ -129,6 +133,16 @@ def test_a_file_without_its_rank_in_its_name_is_told(tmp_path: Path) -> None:
     (directory / "pp_rank_0.json").rename(directory / "first.json")
     report = report_of(directory)
     assert any("the name pp_rank_N.json alone" in note for note in report["data"]["notes"])
+
+
+def test_passes_of_several_chunks_are_paired_by_their_order(tmp_path: Path) -> None:
+    report = report_of(write_dump(tmp_path, interleaved_times(), pp_size=4, vp_size=2, num_mbs=8))
+    assert report["data"]["dropped"] == {}
+    # Each way 7 of 8 places hand on, 8 micro-batches; a side of each in 12 iterations.
+    assert report["job"]["collectives"] == 2 * 7 * 8 * 12
+    (finding,) = report["findings"]
+    assert (finding["kind"], finding["ranks"]) == ("stage_imbalance", [3])
+    assert finding["slowdown"] == pytest.approx(1.2, abs=0.01)
 
 
 def test_interleaved_chunks_go_in_groups_of_as_many_micro_batches_as_there_are_stages() -> None:

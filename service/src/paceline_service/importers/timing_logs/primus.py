@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-import numpy as np
-
 from paceline.errors import InputError
 from paceline.event_log import ROW_FIELDS, LogGroup
 from paceline.vocabulary import Flag, Op, Phase, RecordKind
@@ -18,8 +16,12 @@ from paceline_service.analysis.options import Options
 from paceline_service.analysis.report import Report
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.log import EventLog
-from paceline_service.importers.spool import WIDTH
-from paceline_service.importers.timing_logs.primus_files import Dump, Iteration, read_dump
+from paceline_service.importers.timing_logs.primus_files import (
+    MAX_CHUNK,
+    Dump,
+    Iteration,
+    read_dump,
+)
 from paceline_service.importers.timing_logs.primus_order import Aligned, align
 
 WARM_UP_RATIO = 1.5
@@ -39,7 +41,12 @@ def read_primus(paths: Sequence[Path], faults: Faults) -> EventLog:
     Raises:
         InputError: no rank is usable, or two files are of one rank.
     """
-    return _Builder(read_dump(paths, faults), paths[0].parent, faults).build()
+    builder = _Builder(read_dump(paths, faults), paths[0].parent, faults)
+    try:
+        return builder.build()
+    except BaseException:
+        builder.log.close()
+        raise
 
 
 class _Builder:
@@ -50,12 +57,13 @@ class _Builder:
         self._steps = sorted(set.intersection(*(set(own) for own in dump.ranks.values())))
         if not self._steps:
             raise InputError(f"{directory}: no iteration is in the files of all pipeline ranks")
-        self._log = EventLog(world_size=dump.stages, faults=faults)
+        self.log = EventLog(world_size=dump.stages, faults=faults)
         self._rows: dict[int, list[_Row]] = {rank: [] for rank in dump.ranks}
+        """Of the iteration at hand."""
         self._margin_ms = 0.0
 
     def build(self) -> EventLog:
-        log, dump = self._log, self._dump
+        log, dump = self.log, self._dump
         ranks = tuple(range(dump.stages))
         if dump.stages > 1:
             log.groups += [LogGroup(name=f"pipeline.{way}", ranks=ranks, mesh_dim="pp")
@@ -63,38 +71,35 @@ class _Builder:
         log.clock_domains.update(dict.fromkeys(dump.ranks, "shared"))
         begin_ns = _FIRST_NS
         unordered = []
-        for number in self._steps:
+        for index, number in enumerate(self._steps):
             own = {rank: iterations[number] for rank, iterations in dump.ranks.items()}
             aligned = None
             if len(own) == dump.stages > 1:
                 aligned = align(own, dump.stages, self._chunks(own))
                 if aligned is None:
                     unordered.append(number)
-            begin_ns = self._add(number, own, aligned, begin_ns)
+            begin_ns = self._add(index, own, aligned, begin_ns)
         warm_up = self._warm_up()
         self._tell([number for number in unordered if number not in warm_up])
-        for rank, rows in self._rows.items():
-            table = np.array(rows, dtype=np.int64).reshape(-1, WIDTH)
-            order = np.lexsort((table[:, _KIND] == RecordKind.STEP, table[:, _START],
-                                table[:, ROW_FIELDS.index("step")]))  # fmt: skip
-            log.spool.replace(rank, table[order])
-            log.ranks_with_steps.add(rank)
-            begins, ends = table[:, _START], table[:, _START + 1]
-            log.extents[rank] = (int(begins.min()), int(ends.max()))
-        settled = self._steps[0] + len(warm_up)
-        log.options = replace(Options(), settling_steps=settled)
+        log.spool.flush()
+        log.ranks_with_steps.update(dump.ranks)
+        log.extents.update(dict.fromkeys(dump.ranks, (_FIRST_NS, begin_ns)))
+        # Iterations count from 1 (of a run) or from 0 (of a simulation).
+        settling = min(self._steps[0], 1) + len(warm_up)
+        log.options = replace(Options(), settling_steps=settling)
         log.facts = lambda: {"timings": self._facts(warm_up)}
         log.finish = self._finish
         return log
 
     def _chunks(self, own: dict[int, Iteration]) -> int:
         named = [max(one.fwd_chunk, default=0) + 1 for one in own.values()]
-        return max(self._dump.config.chunks, 1, *(n if n < 64 else 1 for n in named))
+        return max(min(self._dump.config.chunks, MAX_CHUNK + 1), *named)
 
     def _add(
-        self, number: int, own: dict[int, Iteration], aligned: Aligned | None, begin_ns: int
+        self, index: int, own: dict[int, Iteration], aligned: Aligned | None, begin_ns: int
     ) -> int:
         """Lay one iteration down from ``begin_ns`` on, and return where the next one begins."""
+        number = self._steps[index]
         shift_ms = aligned.shift_ms if aligned else dict.fromkeys(own, 0.0)
         earliest_ms = min(shift_ms[rank] for rank in own)
         origin = {r: begin_ns + round((shift_ms[r] - earliest_ms) * 1e6) for r in own}
@@ -111,24 +116,30 @@ class _Builder:
             rows.append(_row(RecordKind.STEP, int(Op.UNKNOWN), number, origin[rank], end))
         if aligned is not None:
             self._margin_ms = max(self._margin_ms, aligned.margin_ms)
-            self._transfers(number, own, aligned, origin)
+            self._transfers(index, own, aligned, origin)
+        for rank, rows in self._rows.items():
+            # In time order; the row of the step itself comes last.
+            for row in sorted(rows, key=lambda row: (row[_KIND] == RecordKind.STEP, row[_START])):
+                self.log.spool.append(rank, row)
+            rows.clear()
         last = max(origin[rank] + round(_end_ms(one) * 1e6) for rank, one in own.items())
         return last + BETWEEN_STEPS_NS
 
     def _transfers(
-        self, number: int, own: dict[int, Iteration], aligned: Aligned, origin: dict[int, int]
+        self, index: int, own: dict[int, Iteration], aligned: Aligned, origin: dict[int, int]
     ) -> None:
         """Derive who waited for whom: a rank is free from its last pass on until the next begins.
 
         Neither sends nor receives are in the dump.
         """
+        number = self._steps[index]
         free = {rank: _ends_before(one) for rank, one in own.items()}
         for one in aligned.passings:
             sent = origin[one.source] + round(one.ended_ms * 1e6)
             began = max(origin[one.destination] + round(one.began_ms * 1e6), sent)
             idle_ms = free[one.destination].get(one.began_ms, 0.0)
             idle = min(origin[one.destination] + round(idle_ms * 1e6), began)
-            seq = (self._steps.index(number) << 32) + one.ordinal
+            seq = (index << 36) + one.ordinal
             base = {"group": one.direction, "seq": seq, "flags": 0}
             self._rows[one.source].append(
                 _row(RecordKind.COLLECTIVE, int(Op.SEND), number, sent, began,

@@ -13,11 +13,13 @@ from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.opening import open_binary
 
-MAX_FILE_BYTES = 256 << 20
-"""Unpacked; 10,000 iterations of 64 micro-batches take 50 MB."""
+MAX_FILE_BYTES = 64 << 20
+"""Unpacked; 10,000 iterations of 64 micro-batches take 50 MB. They are held in memory."""
 MAX_MS = 1e9
 """Of a time within an iteration: 11 days."""
 MAX_STAGES = 4096
+MAX_BATCH = (1 << 16) - 1
+MAX_CHUNK = 63
 _RANK = re.compile(r"pp_rank_(\d{1,6})(?!\d)")
 
 
@@ -44,6 +46,10 @@ class Iteration(msgspec.Struct):
                 return f"{len(start)} values of {kind}_start and {len(end)} of {kind}_end"
             if any(not 0 <= a <= b <= MAX_MS for a, b in zip(start, end, strict=True)):
                 return f"a value of {kind}_start or {kind}_end is negative, or it ends too early"
+            if any(not 0 <= batch <= MAX_BATCH for batch in getattr(self, f"{kind}_minibatch", ())):
+                return f"a value of {kind}_minibatch is not within 0 to {MAX_BATCH}"
+            if any(not 0 <= chunk <= MAX_CHUNK for chunk in getattr(self, f"{kind}_chunk", ())):
+                return f"a value of {kind}_chunk is not within 0 to {MAX_CHUNK}"
         if not 0 < self.total <= MAX_MS:
             return f"total is {self.total:g} ms"
         return "" if self.fwd_start else "no forward pass"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from paceline_service.importers.timing_logs.primus_files import Iteration
+from paceline_service.importers.timing_logs.primus_files import MAX_BATCH, Iteration
 
 TOLERANCE_MS = 1.0
 TOLERANCE_RATIO = 0.001
@@ -89,7 +89,7 @@ def _passings(
         if after is not None and after[0] != rank:
             yield Passing(
                 direction=direction, source=rank, destination=after[0],
-                ordinal=depth * 65536 + which, ended_ms=ended_ms, began_ms=after[1],
+                ordinal=depth * (MAX_BATCH + 1) + which, ended_ms=ended_ms, began_ms=after[1],
             )  # fmt: skip
 
 
