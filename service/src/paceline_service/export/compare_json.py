@@ -37,6 +37,11 @@ class Side:
         """R."""
         return int(self.report["job"]["world_size"])
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether there was enough of it to find what there may be."""
+        return bool(self.report["verdict"] != "insufficient_evidence")
+
 
 def compare_sides(before: Side, after: Side, tolerance: float) -> Json:
     """Return the answer about two runs."""
@@ -50,7 +55,7 @@ def compare_sides(before: Side, after: Side, tolerance: float) -> Json:
         same_nodes=same_nodes,
     )  # fmt: skip
     step = found.step
-    verdict = _verdict(found, findings, tolerance)
+    verdict = _verdict(found, findings, tolerance, before, after)
     return {
         "schema": SCHEMA,
         "verdict": verdict,
@@ -81,7 +86,9 @@ def compare_sides(before: Side, after: Side, tolerance: float) -> Json:
     }
 
 
-def _verdict(found: RunChange, findings: FindingChanges, tolerance: float) -> str:
+def _verdict(
+    found: RunChange, findings: FindingChanges, tolerance: float, before: Side, after: Side
+) -> str:
     """Return what the step times say, or what a finding proves that came or went.
 
     A run that became slow half-way is no sample of one speed, so that its step times prove
@@ -90,9 +97,11 @@ def _verdict(found: RunChange, findings: FindingChanges, tolerance: float) -> st
     step = found.step
     if step.verdict != "no_difference":
         return step.verdict
-    if step.ratio >= tolerance and any(one["recoverable_ratio"] for one in findings.came):
+    came = before.is_judged and any(one["recoverable_ratio"] for one in findings.came)
+    if step.ratio >= tolerance and came:
         return "slower"
-    if step.ratio <= -tolerance and any(one["recoverable_ratio"] for one in findings.went):
+    went = after.is_judged and any(one["recoverable_ratio"] for one in findings.went)
+    if step.ratio <= -tolerance and went:
         return "faster"
     return step.verdict
 
@@ -174,6 +183,14 @@ def _notes(
     for side in (before, after):
         if not side.report["data"]["complete"]:
             notes.append(f"the data of {side.name} are incomplete")
+    for side, changed, word in (
+        (after, findings.went, "went"), (before, findings.came, "came")
+    ):  # fmt: skip
+        if changed and not side.is_judged:
+            notes.append(
+                f"of {side.name} alone there is not enough evidence: a finding that {word} may "
+                "stand in it, too"
+            )
     if found.step.verdict == "insufficient_evidence":
         notes.append(_too_few((before, after)))
     return notes

@@ -12,6 +12,8 @@ from paceline_service.export.words import Json, clean
 WIDTH = 80
 _MOST_RANKS = 8
 _MOST_LINES = 8
+_FINE = 10
+"""The unit of a column is such that its largest number has two digits before the point."""
 
 
 def compare_text(answer: Json) -> str:
@@ -32,7 +34,7 @@ def _parts(answer: Json) -> list[str]:
     rows: Sequence[Json] = answer["parts"]
     if not rows:
         return []
-    name, unit_ns = time_unit(max(max(one["before_ns"], one["after_ns"]) for one in rows))
+    name, unit_ns = time_unit(max(max(one["before_ns"], one["after_ns"]) for one in rows) // _FINE)
     lines = ["", f"A mean step of all ranks, {name}"]
     lines.append(f"  {'':<20}{'before':>10}{'after':>10}{'change':>10}")
     for one in rows:
@@ -53,7 +55,7 @@ def _ranks(answer: Json) -> list[str]:
     if not rows:
         return []
     shown = sorted(rows[:_MOST_RANKS], key=lambda row: int(row["rank"]))
-    name, unit_ns = time_unit(max(max(row["before_ns"], row["after_ns"]) for row in shown))
+    name, unit_ns = time_unit(max(max(row["before_ns"], row["after_ns"]) for row in shown) // _FINE)
     some = f" ({len(shown)} of {len(rows):,}, those that changed most)"
     lines = ["", f"Own work a step by rank, {name}{some if len(shown) < len(rows) else ''}"]
     lines.append(f"  {'rank':<20}{'before':>10}{'after':>10}{'change':>10}")

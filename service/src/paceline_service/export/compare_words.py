@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline_service.export.units import format_ns, format_ratio
+from paceline_service.export.units import format_ratio, precise_ns
 from paceline_service.export.words import Json, clean, costs, ranks_in_words, statement
 
 _NAMED_RANKS = 8
@@ -15,7 +15,7 @@ _NAMES = {"host": "other own work", "waiting": "waiting for others"}
 def headline(answer: Json) -> str:
     """Return the verdict as one sentence without its stop."""
     step, verdict = answer["step"], answer["verdict"]
-    before, after = format_ns(step["before_ns"]), format_ns(step["after_ns"])
+    before, after = precise_ns(step["before_ns"]), precise_ns(step["after_ns"])
     if verdict in ("slower", "faster"):
         word = "longer" if verdict == "slower" else "less"
         return f"Steps take {format_ratio(abs(step['change_ratio']))} {word}: {before} before, " + (
@@ -65,7 +65,7 @@ def who(answer: Json) -> list[str]:
         ranks: Sequence[int] = answer[key]
         for rank in ranks[:_NAMED_RANKS] if len(ranks) <= _NAMED_RANKS else ():
             row = rows[rank]
-            before, after = format_ns(row["before_ns"]), format_ns(row["after_ns"])
+            before, after = precise_ns(row["before_ns"]), precise_ns(row["after_ns"])
             on = f" on {clean(row['node_after'])}" if row["node_after"] else ""
             sentences.append(
                 f"Rank {rank}{on} takes {format_ratio(abs(row['change_ratio']))} {word} time for "
@@ -115,7 +115,7 @@ def part_name(one: Json) -> str:
 
 def signed_ns(time_ns: int) -> str:
     """Return a difference with its sign."""
-    return f"{'+' if time_ns > 0 else '-' if time_ns < 0 else ''}{format_ns(abs(time_ns))}"
+    return f"{'+' if time_ns > 0 else '-' if time_ns < 0 else ''}{precise_ns(abs(time_ns))}"
 
 
 def signed_ratio(ratio: float) -> str:

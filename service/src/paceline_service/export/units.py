@@ -28,6 +28,16 @@ def format_ns(time_ns: int) -> str:
     return f"{in_unit(time_ns, unit_ns)} {name}"
 
 
+def precise_ns(time_ns: int) -> str:
+    """Return a duration with three digits, for those that are compared: ``3.02 s``."""
+    name, unit_ns = time_unit(abs(time_ns))
+    value = time_ns / unit_ns
+    if unit_ns == 1:
+        return f"{time_ns:,} ns"
+    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:,.{digits}f} {name}"
+
+
 def format_gpu_s(gpu_s: float) -> str:
     """Return GPU-seconds, or GPU-hours where seconds would be many."""
     if abs(gpu_s) >= 7200:

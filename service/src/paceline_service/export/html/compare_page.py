@@ -13,7 +13,7 @@ from paceline_service.export.html.run_charts import (
     step_time_lines,
 )
 from paceline_service.export.step_table import StepTable
-from paceline_service.export.units import format_gpu_s, format_ns, format_ratio
+from paceline_service.export.units import format_gpu_s, format_ratio, precise_ns
 from paceline_service.export.words import Json, clean
 
 _LABELS = {
@@ -78,8 +78,8 @@ def _facts(answer: Json) -> Markup:
     smallest = step["smallest_ratio"]
     return facts(
         [
-            ("step before", format_ns(step["before_ns"]), f"{one['steps_compared']:,} steps"),
-            ("step after", format_ns(step["after_ns"]), f"{two['steps_compared']:,} steps"),
+            ("step before", precise_ns(step["before_ns"]), f"{one['steps_compared']:,} steps"),
+            ("step after", precise_ns(step["after_ns"]), f"{two['steps_compared']:,} steps"),
             ("change", ratio, "of the step time"),
             ("would have shown", format_ratio(smallest) if smallest is not None else _NONE,
              "or more"),

@@ -10,7 +10,7 @@ from paceline_service.export.compare_words import part_name, signed_ns, signed_r
 from paceline_service.export.html.charts import LEFT, RIGHT, WIDTH
 from paceline_service.export.html.markup import Markup, h, path, px
 from paceline_service.export.step_table import Floats, StepTable
-from paceline_service.export.units import format_ns
+from paceline_service.export.units import format_ns, precise_ns
 from paceline_service.export.words import Json, clean
 
 MOST_POINTS = 240
@@ -75,8 +75,8 @@ def part_table(rows: Sequence[Json]) -> Markup:
             h(
                 "tr",
                 h("td", part_name(row)),
-                h("td", format_ns(row["before_ns"]), class_="number"),
-                h("td", format_ns(row["after_ns"]), class_="number"),
+                h("td", precise_ns(row["before_ns"]), class_="number"),
+                h("td", precise_ns(row["after_ns"]), class_="number"),
                 h("td", signed_ns(row["change_ns"]), class_="number"),
                 h("td", _bar(row["change_ns"], most, held=row["significant"])),
                 h("td", held),
@@ -105,8 +105,8 @@ def compared_ranks(answer: Json) -> Markup | None:
                 "tr",
                 h("td", f"{row['rank']:,}", class_="number"),
                 h("td", on),
-                h("td", format_ns(row["before_ns"]), class_="number"),
-                h("td", format_ns(row["after_ns"]), class_="number"),
+                h("td", precise_ns(row["before_ns"]), class_="number"),
+                h("td", precise_ns(row["after_ns"]), class_="number"),
                 h("td", signed_ratio(row["change_ratio"]), class_="number"),
                 h("td", _bar(row["change_ratio"], most, held=bool(row["verdict"]))),
                 h("td", row["verdict"] or ""),
