@@ -13,9 +13,11 @@ import pytest
 
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.flight_recorder import safe_pickle
+from paceline_service.importers.flight_recorder import reading, safe_pickle
 from paceline_service.importers.flight_recorder.answer import judge_dumps, read_dumps
 from paceline_service.importers.flight_recorder.dump import read_dump
+from paceline_service.importers.flight_recorder.reading import read_all
+from paceline_service.importers.flight_recorder.safe_pickle import load_plain
 from paceline_service.importers.sources import analyze_paths
 from tests.unit.importers.flight_dumps import dumps_of, entry, group, status, write
 
@@ -262,7 +264,7 @@ def test_any_value_in_any_place_is_borne(tmp_path: Path, value: Any) -> None:
 def test_a_pickle_that_makes_more_objects_than_a_dump_can_hold_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(safe_pickle._Machine, "objects_left", 1000)
+    monkeypatch.setattr(safe_pickle, "MAX_OBJECTS", 1000)
     path = tmp_path / "_dump_0"
     path.write_bytes(b"\x80\x02](" + b"]" * 2000 + b"e.")
     with pytest.raises(InputError, match=r"_dump_0.*objects"):
@@ -285,3 +287,40 @@ def test_measured_durations_tell_who_arrived_last_and_are_no_verdict(tmp_path: P
         {"rank": 1, "collectives": 6, "caused_wait_ns": 6 * 3 * 1_500_000}
     ]
     assert any("rank 1 27.0 ms (last at 6)" in note for note in report["data"]["notes"])
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_plain_values_are_read_as_python_reads_them(protocol: int) -> None:
+    value = {
+        "numbers": [0, 1, 255, 256, 65_536, -1, 1 << 31, -(1 << 70), 1 << 3000, 1.5, True, False],
+        "texts": ["", "a", "\xe4\u4e2d\U0001f600", "x" * 300, "x" * 70_000],
+        "tuples": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, [4])], "none": None,
+        7: {"a": {}, "b": []}, "many": [{"k": i} for i in range(1200)],
+    }  # fmt: skip
+    value["again"] = value["texts"]
+    assert load_plain(pickle.dumps(value, protocol=protocol)) == value
+
+
+def test_keys_that_would_take_the_stack_to_hash_are_refused() -> None:
+    with pytest.raises(InputError, match="key"):
+        load_plain(b"\x80\x02})" + b"\x85" * 500_000 + b"Ns.")
+
+
+def test_processes_read_the_same_as_this_one_does(tmp_path: Path) -> None:
+    paths = write(tmp_path, dumps_of(4))
+    paths[1].write_bytes(b"\x80\x02pg_status")
+    own, others = (
+        [(p, str(r) if isinstance(r, InputError) else r) for p, r in read_all(paths, Faults(), n)]
+        for n in (0, 2)
+    )
+    assert own == others
+    assert "_dump_1" in str(own[1][1])
+
+
+def test_a_dump_that_ends_the_process_that_reads_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = write(tmp_path, dumps_of(4))
+    monkeypatch.setattr(reading, "_START", "import os; os._exit(1)")
+    read = [one for _, one in read_all(paths, Faults(), 2)]
+    assert [isinstance(one, InputError) for one in read] == [True, True, False, False]

@@ -19,9 +19,10 @@ from paceline_service.importers.flight_recorder.arrivals import (
     facts_of_arrivals,
     told,
 )
-from paceline_service.importers.flight_recorder.dump import Dump, read_dump
+from paceline_service.importers.flight_recorder.dump import Dump
 from paceline_service.importers.flight_recorder.layout import Layouts, find_layouts, name_of
 from paceline_service.importers.flight_recorder.mismatch import Mismatch, mismatches
+from paceline_service.importers.flight_recorder.reading import read_all
 from paceline_service.importers.flight_recorder.suspects import find_suspects
 from paceline_service.importers.flight_recorder.tell import (
     doubts_about,
@@ -46,7 +47,9 @@ def judge_dumps(paths: Sequence[Path], faults: Faults) -> Answer:
     result["data"]["flight_recorder"] = {
         **facts_of(dumps, report), "last_arrivers": facts_of_arrivals(arrivals)
     }  # fmt: skip
-    return Answer(report=result, faults=faults, world_size_told=False)
+    # The default group is everybody; other groups are parts of the job.
+    told_size = any(desc == "default_pg" and ranks for _, desc, ranks in layouts.groups)
+    return Answer(report=result, faults=faults, world_size_told=told_size)
 
 
 def read_dumps(paths: Sequence[Path], faults: Faults) -> Report:
@@ -63,16 +66,12 @@ def _read(paths: Sequence[Path], faults: Faults) -> list[Dump]:
     """Return one dump a rank; one that cannot be read is left out, as long as there are others."""
     dumps: dict[int, Dump] = {}
     problems: list[str] = []
-    for path in paths:
-        faults.reading(path)
-        try:
-            dump = read_dump(path)
-        except InputError as error:
-            problems.append(str(error))
-            faults.add("unusable_file", path, None, str(error).removeprefix(f"{path}: "))
+    for path, read in read_all(paths, faults):
+        if isinstance(read, InputError):
+            problems.append(str(read))
+            faults.add("unusable_file", path, None, str(read).removeprefix(f"{path}: "))
             continue
-        finally:
-            faults.advanced(path.stat().st_size if path.is_file() else 0)
+        dump = read
         other = dumps.setdefault(dump.rank, dump)
         if other is dump:
             continue
