@@ -50,7 +50,8 @@ def _read_traces(paths: Sequence[Path], faults: Faults) -> EventLog:
     from paceline_service.importers.kineto.reading import reading
 
     with reading(paths, faults) as arrivals:
-        # Others read meanwhile.
+        # Others read meanwhile: all that is needed later too is imported now.
+        import paceline_service.importers.offline  # noqa: F401
         from paceline_service.importers.kineto.job import read_traces
 
         return read_traces(paths, faults, arrivals)

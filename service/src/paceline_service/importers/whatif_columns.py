@@ -155,7 +155,7 @@ def _read_parquet(path: Path) -> dict[str, NDArray[Any]]:
                     "are read: cut it into windows of fewer steps"
                 )
             wanted = [name for name in REQUIRED + _OPTIONAL if name in there]
-            table = file.read(columns=wanted)
+            table = file.read(columns=wanted, use_threads=False)
         if any(kind(table.field("optype").type) for kind in _binary_kinds(arrow.types)):
             at = table.schema.get_field_index("optype")
             table = table.set_column(at, "optype", table.column("optype").cast(arrow.string()))

@@ -9,7 +9,7 @@ its group has begun.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,9 @@ _TOP_PERCENT = 3
 _BY_MEDIAN = ACROSS_ROWS | {*P2P, "layernorm-grads-all-reduce", "embedding-grads-all-reduce"}
 _MAX_WALKED, _MAX_ADDED = 1_000_000, 1 << 30
 """Operations of all replays, and times that are added up in them: some seconds."""
+
+_MAX_AT_ONCE = 1 << 22
+"""Durations that are replayed together; 32 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,46 +113,63 @@ class _Replay:
 
     def figures(self) -> Published:
         """Return S, and what the slowest ranks and the last stage take of it."""
-        was, ideal = self._step_s(self._was), self._step_s(self._ideal)
-        loss = was - ideal
         stages = np.array([name[2] for name in self._names])
-        last = stages == stages.max()
-        of_row = self._only(lambda row: self._mask(row=row), self._was.shape[1])
-        of_stage = self._only(lambda stage: self._mask(stage=stage), int(stages.max()) + 1)
+        of_row = [
+            np.arange(self._was.shape[1])[:, None] == row for row in range(self._was.shape[1])
+        ]
+        of_stage = [(stages == stage)[:, None, None] for stage in range(int(stages.max()) + 1)]
+        nothing, everything = np.zeros((1, 1, 1), np.bool_), np.ones((1, 1, 1), np.bool_)
+        ideal, was, *only = self._steps_s([nothing, everything, *of_row, *of_stage])
+        by_row, by_stage = only[: len(of_row)], only[len(of_row) :]
+        # Of ranks that are as slow as each other those of the first stage come first.
         ranks = [
-            (min(of_row[row], of_stage[stage]), row, stage)
+            (-min(by_row[row], by_stage[stage]), stage, row)
             for row in range(len(of_row))
             for stage in range(len(of_stage))
         ]
-        chosen = sorted(ranks, key=lambda rank: (-rank[0], rank[2], rank[1]))
-        worst = np.zeros_like(self._was, dtype=np.bool_)
-        for _, row, stage in chosen[: -(-len(ranks) * _TOP_PERCENT // 100)]:
-            worst |= self._mask(row=row) & self._mask(stage=stage)
-        fixed = (worst, np.broadcast_to(last[:, None, None], self._was.shape))
-        shares = [
-            (was - self._step_s(np.where(part, self._ideal, self._was))) / loss
-            if loss > 0
-            else None
-            for part in fixed
-        ]
+        worst = np.zeros(self._was.shape, dtype=np.bool_)
+        for _, stage, row in sorted(ranks)[: -(-len(ranks) * _TOP_PERCENT // 100)]:
+            worst |= of_row[row] & of_stage[stage]
+        loss = was - ideal
+        shares: list[float | None] = [None, None]
+        if loss > 0:
+            shares = [(was - mended) / loss for mended in self._steps_s([~worst, ~of_stage[-1]])]
         return Published(slowdown=was / ideal, m_w=shares[0], m_s=shares[1])
 
-    def _mask(self, *, row: int | None = None, stage: int | None = None) -> BoolArray:
-        mask = np.zeros(self._was.shape, dtype=np.bool_)
-        stages = np.array([name[2] for name in self._names])
-        if row is not None:
-            mask[:, row] = True
-        else:
-            mask[stages == stage] = True
-        return mask
+    def _steps_s(self, kept: Sequence[BoolArray]) -> list[float]:
+        """Return how long steps take on average, for each choice of what is kept as it was."""
+        at_once = max(1, _MAX_AT_ONCE // self._was.size)
+        found: list[float] = []
+        for first in range(0, len(kept), at_once):
+            chosen = [np.where(k, self._was, self._ideal) for k in kept[first : first + at_once]]
+            found += self._replayed(np.stack(chosen, axis=1)).tolist()
+        return found
 
-    def _only(self, mask: Callable[[int], BoolArray], count: int) -> list[float]:
-        """Return the steps with one part as it was and all else ideal, relative to all ideal."""
-        ideal = self._step_s(self._ideal)
-        return [
-            self._step_s(np.where(mask(index), self._was, self._ideal)) / ideal
-            for index in range(count)
-        ]
+    def _replayed(self, length: FloatArray) -> FloatArray:
+        """Return (K,) the mean step of K choices of durations, (O, K, D, S)."""
+        begin = np.zeros_like(length)
+        end = np.zeros_like(length)
+        begun = [0] * len(self._groups)
+        for one in self._order:
+            for other in self._before[one]:
+                np.maximum(begin[one], end[other], out=begin[one])
+            number = self._group_of.get(one)
+            if number is None:
+                np.add(begin[one], length[one], out=end[one])
+                continue
+            begun[number] += 1
+            group = self._groups[number]
+            if begun[number] < len(group):
+                continue
+            latest = begin[group[0]]
+            for other in group[1:]:
+                latest = np.maximum(latest, begin[other])
+            if self._across[one]:
+                latest = latest.max(axis=1, keepdims=True)
+            for other in group:
+                np.add(latest, length[other], out=end[other])
+        closed: FloatArray = end[self._last].max(axis=(0, 2)).mean(axis=1)
+        return closed
 
     def _averages(self) -> FloatArray:
         """Return what each type takes: computations their mean, transfers their median."""
@@ -160,24 +180,3 @@ class _Replay:
             average = np.median if kind in _BY_MEDIAN else np.mean
             ideal[mine] = average(self._was[mine])
         return ideal
-
-    def _step_s(self, length: FloatArray) -> float:
-        """Return how long steps take on average with these durations."""
-        begin = np.zeros_like(length)
-        end = np.zeros_like(length)
-        begun = [0] * len(self._groups)
-        for one in self._order:
-            for other in self._before[one]:
-                np.maximum(begin[one], end[other], out=begin[one])
-            number = self._group_of.get(one)
-            if number is None:
-                end[one] = begin[one] + length[one]
-                continue
-            begun[number] += 1
-            group = self._groups[number]
-            if begun[number] == len(group):
-                latest = begin[group].max(axis=0)
-                if self._across[one]:
-                    latest = np.broadcast_to(latest.max(axis=0), latest.shape)
-                end[group] = latest + length[group]
-        return float(end[self._last].max(axis=(0, 1)).mean())
