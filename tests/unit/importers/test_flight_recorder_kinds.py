@@ -186,7 +186,7 @@ def test_a_ring_that_went_round_is_told_and_judged_by_its_counters(tmp_path: Pat
         dump["entries"] = [{**one, "record_id": 12_000} for one in dump["entries"]]
     report = read_dumps(write(tmp_path, dumps), Faults())
     assert report.findings[0].ranks == [3]
-    assert any("12,000 before are gone" in note for note in report.notes)
+    assert any("12,000 before are not in its dump" in note for note in report.notes)
 
 
 def first_version(dump: dict[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def notes_of(dumps: Sequence[Dump], absent: Sequence[int], ranks: int) -> list[s
         rank = max(lost, key=lambda r: lost[r])
         notes.append(
             f"the dumps hold the newest operations only (of rank {rank} the {lost[rank]:,} before "
-            "are gone); what is older is judged by the counters"
+            "are not in its dump); what is older is judged by the counters"
         )
     if len({dump.version for dump in dumps}) > 1:
         notes.append("the ranks ran different versions of torch")
