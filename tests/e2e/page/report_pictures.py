@@ -28,13 +28,14 @@ from tests.integration.collector.kit import (
     wait_until,
 )
 from tests.simulator.job import Fault, Scenario, simulate
+from tests.unit.importers.logs import write_simulated
 
 PICTURES = Path(__file__).resolve().parents[3] / "docs" / "img"
 COLUMNS, LINES = 100, 28
 
 
 def main() -> None:
-    """Write docs/img/top.svg and docs/img/report-html.png."""
+    """Write docs/img/top.svg, docs/img/report-html.png and docs/img/compare-html.png."""
     fault = Fault(rank=5, phase=Phase.BACKWARD, extra_ms=14, first=90)
     job = simulate(Scenario(data_parallel=8, steps=160, faults=(fault,), seed=3))
     with tempfile.TemporaryDirectory() as directory:
@@ -50,6 +51,7 @@ def main() -> None:
             save_page(collector, Path(directory) / "report.html")
         finally:
             collector.stop()
+        save_comparison(Path(directory))
 
 
 def save_top(collector: CollectorProcess) -> None:
@@ -69,11 +71,29 @@ def save_page(collector: CollectorProcess, path: Path) -> None:
     subprocess.run(
         [*command, "-o", str(path)], check=True, env={**os.environ, **collector.environment}
     )
+    picture_of(path, "report-html.png", height=1640)
+
+
+def save_comparison(directory: Path) -> None:
+    """Write the page about two runs as PNG; in the second rank 3 is 5 % slower."""
+    fault = Fault(rank=3, phase=Phase.BACKWARD, extra_ms=1.9)
+    for name, seed, faults in (("monday", 11, ()), ("today", 13, (fault,))):
+        (directory / name).mkdir()
+        job = simulate(Scenario(data_parallel=8, steps=160, seed=seed, faults=faults))
+        nodes = {rank: f"node-{rank // 4}" for rank in range(8)}
+        write_simulated(directory / name, job, per_rank=True, nodes=nodes)
+    command = [sys.executable, "-m", "paceline", "analyze", "--compare", "monday", "today"]
+    subprocess.run([*command, "-o", "compare.html"], check=False, cwd=directory)
+    picture_of(directory / "compare.html", "compare-html.png", height=1240)
+
+
+def picture_of(path: Path, name: str, *, height: int) -> None:
+    """Write the upper part of a file as PNG."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        page = browser.new_page(viewport={"width": 1160, "height": 1640})
+        page = browser.new_page(viewport={"width": 1160, "height": height})
         page.goto(path.as_uri())
-        page.screenshot(path=str(PICTURES / "report-html.png"))
+        page.screenshot(path=str(PICTURES / name))
         browser.close()
 
 
