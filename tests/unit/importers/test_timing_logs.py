@@ -103,6 +103,12 @@ def test_deepspeeds_timers_of_all_ranks_name_the_slow_one(old: bool, answer: Ans
     assert report["job"]["steps"] == 60
 
 
+def test_a_slow_optimizer_is_told_from_the_all_gather_behind_it(answer: Answer) -> None:
+    report = answer(deepspeed(Job(iterations=60), range(8), slow_optimizer={3: 1.5}))
+    (finding,) = report["findings"]
+    assert (finding["kind"], finding["ranks"], finding["phase"]) == ("straggler", [3], "optimizer")
+
+
 def test_a_file_per_rank_is_one_job(answer: Answer) -> None:
     job = Job(iterations=60, slow={2: 1.3})
     report = answer(*(deepspeed(job, [rank]) for rank in range(8)))

@@ -186,8 +186,18 @@ def detector(job: Job, *, count: int = 0, clock: int | None = None) -> list[str]
     return lines
 
 
-def deepspeed(job: Job, ranks: Sequence[int], *, old: bool = False) -> list[str]:
-    """Return DeepSpeed's wall_clock_breakdown of some ranks, their lines mixed."""
+def deepspeed(
+    job: Job,
+    ranks: Sequence[int],
+    *,
+    old: bool = False,
+    slow_optimizer: dict[int, float] | None = None,
+) -> list[str]:
+    """Return DeepSpeed's wall_clock_breakdown of some ranks, their lines mixed.
+
+    ``slow_optimizer`` has the ranks whose optimizer takes that many times as long; with it the
+    parts of the optimizer are printed, as ZeRO does.
+    """
     rng = np.random.default_rng(job.seed)
     lines = []
     for number in range(1, job.iterations + 1):
@@ -205,7 +215,15 @@ def deepspeed(job: Job, ranks: Sequence[int], *, old: bool = False) -> list[str]
                 if old
                 else ("fwd", "bwd", "bwd_inner", "bwd_allreduce", "step")
             )
-            values = (forward[rank], total, backward[rank], sync, 12.0)
+            step = 12.0
+            if slow_optimizer is not None:
+                mine, most = (50 * slow_optimizer.get(r, 1.0) for r in (rank, max(slow_optimizer)))
+                step = most + 8
+                lines.append(
+                    f"{head} | optimizer_allgather: {step - mine:.2f} | optimizer_gradients: 0.02 "
+                    f"| optimizer_step: {mine:.2f}"
+                )
+            values = (forward[rank], total, backward[rank], sync, step)
             pairs = " | ".join(f"{n}: {v:.2f}" for n, v in zip(names, values, strict=True))
             micro = " | ".join(
                 f"{n}_microstep: {v:.2f}" for n, v in zip(names, values, strict=True)

@@ -96,7 +96,9 @@ class Recorder:
         inner = ms.get("bwd_inner", max(ms["bwd"] - ms.get("bwd_allreduce", 0.0), 0.0))
         before = [(Phase.FORWARD, ms["fwd"]), (Phase.BACKWARD, inner)]
         rest = ms.get("bwd_allreduce", max(ms["bwd"] - inner, 0.0))
-        self._lay(rank, number, 1, before, rest, None, after=((Phase.OPTIMIZER, ms["step"]),))
+        own = ms.get("optimizer", ms["step"])
+        self._lay(rank, number, 1, before, rest, None, after=((Phase.OPTIMIZER, own),),
+                  gather_ms=ms.get("step_allgather"))  # fmt: skip
         if number > self.reports:
             self.reports, self.iterations = number, number
         self.first = self.first or number
@@ -146,10 +148,14 @@ class Recorder:
         rest_ms: float,
         places: Places | None,
         after: tuple[tuple[Phase, float], ...] = (),
+        gather_ms: float | None = None,
     ) -> None:
-        """Lay phases, then the collective in which the rank waits for the others."""
+        """Lay phases, then the collective in which the rank waits for the others.
+
+        ``after`` comes behind it, and then a gathering of ``gather_ms``.
+        """
         begin = at = self._at.get(rank, _FIRST_NS)
-        together_ms = sum(ms for _, ms in (*spans, *after)) + rest_ms
+        together_ms = sum(ms for _, ms in (*spans, *after)) + rest_ms + (gather_ms or 0)
         if not 0 <= number <= _MAX_NUMBER or begin + together_ms * covers * 1e6 > _MAX_NS:
             return  # no job ran so long: the number is damaged
         if places is not None and (places.stages or 1) > 1:
@@ -160,11 +166,18 @@ class Recorder:
         self.spool.append(
             rank,
             _row(RecordKind.COLLECTIVE, int(Op.ALL_REDUCE), number, at, end, join_ns=at,
-                 group=_ALL, seq=number),
+                 group=_ALL, seq=2 * number),
         )  # fmt: skip
         at = end
         for phase, ms in after:
             at = self._phase(rank, number, phase, at, ms * covers)
+        if gather_ms is not None:
+            begun, at = at, at + round(gather_ms * covers * 1e6)
+            self.spool.append(
+                rank,
+                _row(RecordKind.COLLECTIVE, int(Op.ALL_GATHER), number, begun, at, join_ns=begun,
+                     group=_ALL, seq=2 * number + 1),
+            )  # fmt: skip
         self.spool.append(rank, _row(RecordKind.STEP, int(Op.UNKNOWN), number, begin, at))
         self._at[rank] = at
 

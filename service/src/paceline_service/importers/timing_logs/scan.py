@@ -61,6 +61,8 @@ class _State:
     happened: list[str] = field(default_factory=list)
     blocks: dict[str, _Block] = field(default_factory=dict)
     tables: dict[str, tuple[Table, str]] = field(default_factory=dict)
+    optimizer: dict[int, dict[str, float]] = field(default_factory=dict)
+    """By rank: the parts of DeepSpeed's step, which come before the line of the whole."""
     ordinals: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
@@ -171,10 +173,16 @@ class Scan:
 
     def _timers(self, timers: Timers, line: Line) -> None:
         known = {DEEPSPEED_TIMERS[n]: ms for n, ms in timers.ms.items() if n in DEEPSPEED_TIMERS}
-        if {"fwd", "bwd", "step"} <= known.keys():
-            rank = timers.rank if timers.rank >= 0 else self._rank_of_file
-            if rank >= MAX_RANK:
-                return
+        rank = timers.rank if timers.rank >= 0 else self._rank_of_file
+        if rank >= MAX_RANK:
+            return
+        if "optimizer_step" in timers.ms:
+            self._state.optimizer[rank] = timers.ms
+        elif {"fwd", "bwd", "step"} <= known.keys():
+            parts = self._state.optimizer.pop(rank, {})
+            own_ms = parts.get("optimizer_step", 0.0) + parts.get("optimizer_gradients", 0.0)
+            if parts and own_ms <= known["step"]:
+                known["optimizer"], known["step_allgather"] = own_ms, known["step"] - own_ms
             number = self._next("deepspeed_timers", rank)
             self.series.largest_rank = max(self.series.largest_rank, rank)
             if rank >= 0:

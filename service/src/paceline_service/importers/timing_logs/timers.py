@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 _COMMUNICATION = re.compile(
-    r"(?:^|-)(?:recv|send)(?:-|$)|all-reduce|all-gather|reduce-scatter|grads-sync|allreduce|^pipe_"
+    r"(?:^|-)(?:recv|send)(?:-|$)|all-reduce|all-gather|reduce-scatter|grads-sync|allreduce|allgather|^pipe_"
 )
 _PHASES = (
     (re.compile(r"batch.generator|batch_input|^data"), "input"),
@@ -20,6 +20,7 @@ _PARTS = {
                   "optimizer-unscale-and-check-inf"),
     "forward-compute": ("batch-generator",),
     "backward": ("backward-backward", "backward-allreduce"),
+    "step": ("optimizer", "step_allgather"),
     "bwd": ("bwd_inner", "bwd_allreduce"),
 }  # fmt: skip
 """Timers that run while others do."""
