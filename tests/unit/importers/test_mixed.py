@@ -179,3 +179,12 @@ def test_traces_that_do_not_tell_how_many_ranks_there_are_may_be_some_of_them(
     assert report["findings"][0]["ranks"] == [2]
     assert (report["job"]["ranks_observed"], report["job"]["world_size"]) == (4, 8)
     assert not report["data"]["complete"]
+
+
+def test_dumps_of_a_smaller_job_are_not_taken_for_a_part_of_this_one(tmp_path: Path) -> None:
+    mine, other = folder(tmp_path, "traces", "dumps")
+    write_traces(mine, traces(TraceJob(slow=5, world_size=12)))
+    write_dumps(other, dumps_of(4))
+    report = analyze_paths([tmp_path]).report
+    assert [one["kind"] for one in report["findings"]] == ["straggler"]
+    assert report["data"]["dropped"] == {"other_job": 4}
