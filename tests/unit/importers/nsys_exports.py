@@ -17,7 +17,8 @@ MACHINE = 0x0101 << 48
 WORLD = 0xFEDCBA9876543210
 PARENT = "Parent NCCL communicator ID"
 COMM_INIT, COMM_SPLIT, COLLECTIVE = 16777217, 16777218, 16777220
-_API = {"allreduce": "ncclAllReduce", "_allgather_base": "ncclAllGather"}
+_API = {"allreduce": "ncclAllReduce", "_allgather_base": "ncclAllGather", "send": "ncclSend",
+        "recv": "ncclRecv"}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +185,14 @@ class _Writer:
         ranks = args["Process Group Ranks"]
         number = WORLD if len(json.loads(ranks)) == self._world_size else comm_of(ranks)
         told = {"NCCL communicator ID": number, "Message size [bytes]": 4 * args["In msg nelems"]}
-        self._nvtx(_API[args["Collective name"]], start, end, tid, told)
+        if "Peer rank" in args:
+            # torch puts every send and receive into a group, whose end launches it.
+            told["Peer rank"] = args["Peer rank"]
+            self._nvtx("ncclGroupStart", start - 900, start - 800, tid)
+            self._nvtx(_API[args["Collective name"]], start - 700, start - 300, tid, told)
+            self._nvtx("ncclGroupEnd", start - 200, end, tid)
+        else:
+            self._nvtx(_API[args["Collective name"]], start, end, tid, told)
 
     def _nvtx(
         self, text: str, start: int, end: int, tid: int, told: dict[str, int] | None = None

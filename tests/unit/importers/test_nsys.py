@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import InputError
+from paceline.vocabulary import RecordKind
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.nsys import database
 from paceline_service.importers.nsys.job import read_exports
@@ -89,6 +90,25 @@ def test_communicators_of_some_ranks_are_groups_of_their_global_ranks(tmp_path: 
     with read_exports([path], Faults()) as log:
         assert sorted(group.ranks for group in log.groups) == [(0, 2), (1, 3)]
         assert named(answer_log(log).report) == [[3]]
+
+
+def test_sends_and_receives_of_a_pipeline_are_paired_by_their_peers(tmp_path: Path) -> None:
+    kernel = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    documents = traces(TraceJob(world_size=2, steps=40, labelled=True, kernels=(kernel,)))
+    for rank, document in enumerate(documents):
+        for event in document["traceEvents"]:
+            if event["name"] == kernel:
+                event["args"]["Collective name"] = "recv" if rank else "send"
+                event["args"]["Peer rank"] = 1 - rank
+    faults = Faults()
+    with read_exports(
+        [write_export(tmp_path / "a.sqlite", documents, range(2), G2023)], faults
+    ) as log:
+        (group,) = log.groups
+        assert (group.ranks, faults.notes()) == ((0, 1), [])
+        rows = [part for records in log.rounds() for part in records]
+        assert {int(peer) for part in rows for peer in part.peer if peer >= 0} == {0, 1}
+        assert sum(int((part.kind == RecordKind.COLLECTIVE).sum()) for part in rows) == 80
 
 
 @pytest.mark.parametrize(
