@@ -39,7 +39,7 @@ def _parts(answer: Json) -> list[str]:
     lines.append(f"  {'':<20}{'before':>10}{'after':>10}{'change':>10}")
     for one in rows:
         lines.append(
-            f"  {compare_words.part_name(one):<20}{in_unit(one['before_ns'], unit_ns):>10}"
+            f"  {compare_words.part_name(one, answer):<20}{in_unit(one['before_ns'], unit_ns):>10}"
             f"{in_unit(one['after_ns'], unit_ns):>10}{_signed(one['change_ns'], unit_ns):>10}"
             f"{'  *' if one['significant'] else ''}"
         )

@@ -53,7 +53,9 @@ def where(answer: Json) -> str:
     held.sort(key=lambda one: -abs(one["change_ns"]))
     if not held:
         return "No single part of the step stands out."
-    told = [f"{part_name(one)} {signed_ns(one['change_ns'])}" for one in held[:_NAMED_PARTS]]
+    told = [
+        f"{part_name(one, answer)} {signed_ns(one['change_ns'])}" for one in held[:_NAMED_PARTS]
+    ]
     return f"In a mean step of all ranks: {', '.join(told)}."
 
 
@@ -108,8 +110,11 @@ def finding_lines(answer: Json, key: str) -> list[str]:
     return lines
 
 
-def part_name(one: Json) -> str:
-    """Return what a part is called."""
+def part_name(one: Json, answer: Json) -> str:
+    """Return what a part is called; without phases all own work is one part."""
+    phases = {part["part"] for part in answer["parts"]} - {"communication", "waiting"}
+    if one["part"] == "host" and phases == {"host"}:
+        return "own work"
     return _NAMES.get(one["part"], str(one["part"]))
 
 

@@ -45,9 +45,7 @@ def compare_page(
         _verdict(answer),
         _facts(answer),
         _times(before, after),
-        section(
-            "A mean step of all ranks", part_table(answer["parts"]) if answer["parts"] else None
-        ),
+        section("A mean step of all ranks", part_table(answer)),
         *_findings(answer),
         _ranks(answer),
         section("What this stands on", bullets(_data(answer))),

@@ -63,8 +63,11 @@ def legend() -> Markup:
     return h("p", *keys, class_="legend")
 
 
-def part_table(rows: Sequence[Json]) -> Markup:
+def part_table(answer: Json) -> Markup | None:
     """Return the parts of a mean step, before and after, with what is longer as a bar."""
+    rows: Sequence[Json] = answer["parts"]
+    if not rows:
+        return None
     whole = max(sum(row[side] for row in rows) for side in ("before_ns", "after_ns"))
     # What is next to nothing must not look like much.
     most = max(max((abs(row["change_ns"]) for row in rows), default=0), whole * _LEAST_FULL)
@@ -74,7 +77,7 @@ def part_table(rows: Sequence[Json]) -> Markup:
         body.append(
             h(
                 "tr",
-                h("td", part_name(row)),
+                h("td", part_name(row, answer)),
                 h("td", precise_ns(row["before_ns"]), class_="number"),
                 h("td", precise_ns(row["after_ns"]), class_="number"),
                 h("td", signed_ns(row["change_ns"]), class_="number"),

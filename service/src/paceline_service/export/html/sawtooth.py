@@ -82,7 +82,8 @@ def _kinds(table: StepTable) -> list[str]:
         return ["work"]
     told = np.nansum(table.phase_ns, axis=(0, 1))
     kinds = [name for name in PHASES if name in table.phases and told[table.phases.index(name)] > 0]
-    return kinds or ["work"]
+    # What no phase covers is the host's; where nothing is covered, no phase is known.
+    return ["work"] if kinds in ([], ["host"]) else kinds
 
 
 def _edges(table: StepTable) -> list[float]:
