@@ -21,7 +21,8 @@ def test_every_reason_of_the_importer_is_documented(repository: Path) -> None:
         path.read_text()
         for path in (repository / "service/src/paceline_service/importers").glob("*.py")
     )
-    page = (repository / "docs" / "offline.md").read_text()
+    pages = ("offline.md", "formats/event-log.md")
+    page = "".join((repository / "docs" / name).read_text() for name in pages)
     for reason in (
         "torn_line", "no_json", "invalid", "unknown_group", "not_a_member", "duplicate",
         "contradiction", "truncated_file", "line_too_long", "unusable_file", *HARMLESS,
