@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 _COMMUNICATION = re.compile(
-    r"(?:^|-)(?:recv|send)(?:-|$)|all-reduce|all-gather|reduce-scatter|grads-sync|allreduce|allgather|^pipe_"
+    r"(?:^|-)(?:recv|send)(?:-|$)|all-reduce|all-gather|reduce-scatter|reduce-model-grads|gather-model-params|grads-sync|allreduce|allgather|^pipe_"
 )
 _PHASES = (
     (re.compile(r"batch.generator|batch_input|^data"), "input"),
@@ -19,6 +19,7 @@ _PARTS = {
     "optimizer": ("optimizer-inner-step", "optimizer-copy-to-main-grad", "optimizer-clip-main-grad",
                   "optimizer-unscale-and-check-inf"),
     "forward-compute": ("batch-generator",),
+    "backward-reduce-model-grads": ("backward-params-all-reduce",),
     "backward": ("backward-backward", "backward-allreduce"),
     "step": ("optimizer", "step_allgather"),
     "bwd": ("bwd_inner", "bwd_allreduce"),
