@@ -57,7 +57,8 @@ def test_both_understand_the_same(monkeypatch: pytest.MonkeyPatch, words: list[s
     [
         [], ["--strict"], ["--format", "json"], ["a", "--format"], ["a", "--format", "html"],
         ["a", "--format", "csv"], ["a", "-o", "b.html"], ["a", "--output=b"], ["--help"],
-        ["a", "-h"], ["a", "--fail-on", "any"], ["--", "a"], ["-"], ["a", ""], ["a", "--steps", "1-2"],
+        ["a", "-h"], ["a", "--fail-on", "any"], ["--", "a"], ["-"], ["a", ""],
+        ["a", "--steps", "1-2"],
     ],
 )  # fmt: skip
 def test_whatever_is_not_plain_is_left_to_typer(words: list[str]) -> None:
