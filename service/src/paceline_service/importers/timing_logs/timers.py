@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection
 
 _COMMUNICATION = re.compile(
-    r"(?:^|-)(?:recv|send)(?:-|$)|all-reduce|all-gather|reduce-scatter|reduce-model-grads|gather-model-params|grads-sync|allreduce|allgather|^pipe_"
+    r"(?:^|-)(?:recv|send)(?:-|$)|all-?reduce|all-?gather|reduce-scatter|grads-sync|"
+    r"reduce-model-grads|gather-model-params|^pipe_"
 )
 _PHASES = (
     (re.compile(r"batch.generator|batch_input|^data"), "input"),
