@@ -139,7 +139,7 @@ def cut(document: Json, head: int, tail: int) -> Json:
 def lose(document: Json, which: int) -> Json:
     """Return a trace that lost one collective."""
     kernels = [e for e in document["traceEvents"] if e["cat"] == "kernel"]
-    gone = kernels[which % len(kernels)]
+    gone = kernels[which % len(kernels)] if kernels else None
     return {**document, "traceEvents": [e for e in document["traceEvents"] if e is not gone]}
 
 
@@ -147,6 +147,8 @@ def swap(recorded: Recorded, rank: int, which: int) -> None:
     """Let a rank issue two neighbours the other way round."""
     document = recorded.documents[rank] = copy.deepcopy(recorded.documents[rank])
     kernels = [e for e in document["traceEvents"] if e["cat"] == "kernel"]
+    if len(kernels) < 2:
+        return
     which %= len(kernels) - 1
     one, two = kernels[which], kernels[which + 1]
     for event in (one, two):
