@@ -65,6 +65,8 @@ class PairingJob:
     seed: int = 0
     batched: bool = False
     """Transfers go by batch_isend_irecv: the call tells of them, and their kernel does not."""
+    titled: bool = False
+    """Transfers lie within ``nccl:send 0->1``, places within the group."""
     late_launches: bool = False
     """Beside the main thread: the last of a step may come when the next one has begun."""
 
@@ -104,6 +106,8 @@ def record(job: PairingJob) -> Recorded:
                 if job.batched and call.source >= 0:
                     events[rank] += _batch(call, at - 60, label)
                     label = {}
+                if job.titled and call.source >= 0:
+                    events[rank].append(_title(call, at - 35, what))
                 events[rank] += [
                     _event("cuda_runtime", "cudaLaunchKernel", at - 30, 5, launch),
                     _event(
@@ -223,6 +227,12 @@ def _batch(call: Call, at: int, label: Json) -> list[Json]:
           for i, one in enumerate(calls)),
         _event("user_annotation", "nccl:coalesced", at + 25, 15, {}),
     ]  # fmt: skip
+
+
+def _title(call: Call, at: int, what: str) -> Json:
+    source, destination = (call.group.ranks.index(r) for r in (call.source, call.destination))
+    ends = f"{source}->{destination}" if what == "send" else f"{destination}<-{source}"
+    return _event("user_annotation", f"nccl:{what} {ends}", at, 20, {})
 
 
 def _event(category: str, name: str, ts: int, length: int, args: Json) -> Json:

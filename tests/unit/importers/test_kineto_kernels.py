@@ -147,3 +147,12 @@ def test_a_kernel_that_the_call_of_a_collective_launched_is_one_unless_it_only_h
 )  # fmt: skip
 def test_a_kernels_function_is_without_result_and_parameters(kernel: str, function: str) -> None:
     assert function_of(kernel) == function
+
+
+@pytest.mark.parametrize(
+    "part", ["multimem_", "triton_", "nccl", "all_", "(anonymous namespace)::"]
+)
+def test_names_of_any_length_are_looked_at_in_time_that_grows_with_their_length(part: str) -> None:
+    name = part * 100_000
+    assert isinstance(is_communication(name), bool)
+    assert isinstance(looks_like_communication(name), bool)

@@ -11,6 +11,7 @@ import pytest
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.kineto.groups import Unpaired, pair
 from paceline_service.importers.kineto.order import Paired
+from paceline_service.importers.kineto.transfers import Clocks
 from paceline_service.importers.kineto.windows import Window, read_windows
 from tests.unit.importers.pairing_jobs import (
     Call,
@@ -300,3 +301,40 @@ def test_a_batch_with_several_peers_is_refused(tmp_path: Path) -> None:
     found, left, window = paired(tmp_path, recorded)
     assert wrong(found, window, recorded) == 0
     assert any("a batch of sends and receives" in problem.reason for problem in left)
+
+
+def test_transfers_of_old_traces_are_paired_by_the_names_of_their_calls(tmp_path: Path) -> None:
+    job = PairingJob(world_size=4, program=PIPELINE, labels="none", titled=True, steps=6)
+    recorded = record(job)
+    found, left, window = paired(tmp_path, recorded)
+    assert (count(found), left) == (6 * len(PIPELINE), [])
+    assert wrong(found, window, recorded) == 0
+
+
+def test_clocks_are_set_along_chains_of_groups(tmp_path: Path) -> None:
+    middle = Group(name="5", ranks=(1, 2), stream=32)
+    program = (*TENSOR, Call(what="allreduce", group=middle))
+    clock_us = (0.0, 3e6, -2e6, 7.5e6)
+    recorded = record(PairingJob(world_size=4, program=program, clock_us=clock_us))
+    found, left, window = paired(tmp_path, recorded)
+    assert not left
+    clocks = Clocks(found, window)
+    for rank in range(4):
+        for other in range(4):
+            expected = (clock_us[rank] - clock_us[other]) * 1000
+            assert clocks.apart_ns(rank, other) == pytest.approx(expected, abs=5_000)
+    # Without the group in the middle nothing is known across.
+    apart = Clocks([one for one in found if one.key.name != "5"], window)
+    assert apart.apart_ns(0, 3) is None
+    assert apart.apart_ns(0, 1) == pytest.approx(-3e9, abs=5_000)
+
+
+def test_a_receive_that_ends_before_its_send_began_is_refused(tmp_path: Path) -> None:
+    program = (Call(what="p2p", group=WORLD, source=0, destination=3), REDUCE)
+    recorded = record(PairingJob(world_size=4, program=program))
+    receives = [e for e in recorded.documents[3]["traceEvents"] if "SendRecv" in e["name"]]
+    late = receives[4]
+    late["ts"], late["dur"] = late["ts"] - 8_000, 100
+    found, left, _ = paired(tmp_path, recorded)
+    assert [one.key.source for one in found] == [-1]
+    assert "before rank 0 began to send, at position 4" in left[0].reason

@@ -18,7 +18,7 @@ RING_LL_Sum_float (2.8 to 2.18), ncclDevKernel_... (since 2.19), ncclSymDevKerne
 ncclSymkDevKernel_... (since 2.28) for symmetric memory; rcclGenericKernel, mscclKernel_..."""
 _OTHERS = re.compile(
     r"mscclpp::"  # MSCCL++: only their parameters tell
-    r"|(one|two)_?shot_?(all_?reduce|reduce_?scatter)|multimem_\w*(reduce|gather)"
+    r"|(one|two)_?shot_?(all_?reduce|reduce_?scatter)|multimem_\w{0,60}(reduce|gather)"
     r"|hybridcubemeshallreduce|cross_device_reduce_\d|allreduce_prototype|allreduce_fusion"
     r"|(^|[^a-z])deep_ep::|moea2a(dispatch|combine)|userbuffers|nvshmem|rocshmem|oneccl",
     re.IGNORECASE,
