@@ -165,3 +165,14 @@ def test_a_terminal_gets_colour_and_the_same_words(monkeypatch: pytest.MonkeyPat
     print_report(report(), out)
     assert "\x1b[" in out.getvalue()
     assert "1.14x" in out.getvalue()
+
+
+def test_who_gives_traces_is_not_told_to_mend_an_agent() -> None:
+    told = report(ranks=8, verdict="insufficient_evidence", findings=[])
+    told["job"] |= {"ranks_observed": 1, "collectives": 0}
+    assert "paceline doctor" in render_text(told)
+    told["data"]["sources"] = [{"format": "PyTorch profiler trace", "files": ["rank0.json"]}]
+    text = " ".join(render_text(told).split())
+    assert "Give the files of all 8 ranks; these are of 1" in text
+    assert "paceline doctor" not in text
+    assert "paceline.init()" not in text

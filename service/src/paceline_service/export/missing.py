@@ -33,14 +33,17 @@ def what_to_do(report: Json) -> list[str]:
     if recorder.get("remedy"):
         return [clean(recorder["remedy"])]
     todo = []
-    if observed < world_size:
+    own = _is_of_paceline(report)
+    if observed < world_size and own:
         todo.append(
             "Give the files of all ranks, or see with `paceline doctor` on the missing ranks' "
             "nodes why they send nothing."
         )
-    if observed and not steps:
+    elif observed < world_size:
+        todo.append(f"Give the files of all {world_size:,} ranks; these are of {observed:,}.")
+    if observed and not steps and own:
         todo.append("See that an optimizer steps, or call step() on what paceline.init() returns.")
-    elif not collectives:
+    elif not collectives and own:
         todo.append(
             "See that the job uses torch.distributed and runs under `paceline run` or calls "
             "paceline.init() before it makes its process groups."
@@ -54,6 +57,12 @@ def what_to_do(report: Json) -> list[str]:
     if not todo:
         todo.append("Record more steps, of all ranks at the same time: 20 to 40 name a clear case.")
     return todo
+
+
+def _is_of_paceline(report: Json) -> bool:
+    """Whether Paceline's own agent recorded it, so that the agent can be mended."""
+    sources = (report.get("data") or {}).get("sources") or ()
+    return not sources or any(source.get("format") == "event log" for source in sources)
 
 
 def _absent(report: Json, world_size: int, observed: int) -> str:
