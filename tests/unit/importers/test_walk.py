@@ -235,3 +235,16 @@ def test_a_bomb_of_any_format_is_stopped(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_bytes(gzip.compress(b"step 1 of 2, all is well, loss 1.0\n" * 300_000))
     with opening.open_binary(path) as file, pytest.raises(OSError, match="over 300 times its size"):
         file.read()
+
+
+def test_folders_that_may_be_two_runs_are_told(tmp_path: Path) -> None:
+    for name, first_step in (("monday", 10), ("tuesday", 60)):
+        (tmp_path / name).mkdir()
+        job = TraceJob(slow=1, steps=20, first_step=first_step, seed=first_step)
+        write_traces(tmp_path / name, traces(job))
+    answer = analyze_paths([tmp_path])
+    assert answer.report["job"]["steps"] == 40
+    assert not answer.faults.lossy
+    (note,) = answer.faults.notes()
+    assert "monday: has 4 files of the same names as" in note
+    assert "tuesday; all were taken to be of one run: give one folder if they are not" in note

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline_service.importers.progress import Progress
 
-HARMLESS = frozenset({"skipped_file", "unknown_line"})
+HARMLESS = frozenset({"skipped_file", "unknown_line", "folders_alike"})
 """Reasons that concern no record: they are told, and not counted as dropped."""
 _TOLD_PER_REASON = 3
 

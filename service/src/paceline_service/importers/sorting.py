@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,6 +82,8 @@ def sorted_by_format(
     if not found.of_source:
         raise InputError(_nothing(files, others, paths, sources))
     _tell_left_out(others, found, faults)
+    for of_format in found.of_source.values():
+        _tell_folders_alike(of_format, faults)
     return found
 
 
@@ -134,6 +137,22 @@ def _tell_left_out(others: Sequence[_Other], found: Sorted, faults: Faults) -> N
         more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
         message = f"left out, {problem}: {shown}{more}"
         faults.add("skipped_file", folder, None, message, count=len(names))
+
+
+def _tell_folders_alike(paths: Sequence[Path], faults: Faults) -> None:
+    """Tell of folders with files of the same names: they may be of two runs."""
+    folders: dict[str, list[Path]] = {}
+    for path in paths:
+        folders.setdefault(path.name, []).append(path.parent)
+    alike = Counter(tuple(own) for own in folders.values() if len(own) > 1)
+    for own, count in alike.most_common(1):
+        if count > 1:
+            more = f" and {len(own) - 2} more" if len(own) > 2 else ""
+            message = (
+                f"has {count} files of the same names as {own[1]}{more}; all were taken to be of "
+                "one run: give one folder if they are not"
+            )
+            faults.add("folders_alike", own[0], None, message, count=len(own))
 
 
 def _kind(path: Path) -> frozenset[str]:
