@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
@@ -67,7 +68,8 @@ class Database:
             for column in columns
         )
         for rows in self._rows(table, chosen, where, values):
-            yield np.array(rows, dtype=np.int64).reshape(-1, len(columns))
+            flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(columns))
+            yield flat.reshape(-1, len(columns))
 
     def rows(
         self, table: str, columns: Sequence[str], where: str = "", values: Sequence[int] = ()

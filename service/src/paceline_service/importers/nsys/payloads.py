@@ -10,6 +10,7 @@ import msgspec
 from paceline_service.importers.nsys.database import Database
 
 MAX_PAYLOAD_BYTES = 4096
+_KEPT = 1 << 14
 _HEADER_BYTES = 32
 """Domain, schema, length of the payload, and where it is; 8 bytes each."""
 _FORMATS = {
@@ -60,6 +61,7 @@ class Payloads:
 
     _entries: dict[tuple[int, int], list[tuple[str, int, str]]] = field(default_factory=dict)
     """By domain and schema: name, offset, and format of each entry."""
+    _known: dict[str | bytes, Payload] = field(default_factory=dict)
 
     @classmethod
     def of(cls, database: Database) -> Payloads:
@@ -78,10 +80,17 @@ class Payloads:
     def read(self, text: object, data: object) -> Payload:
         """Return what ``jsonText`` or ``binaryData`` tells; nothing where neither does."""
         if isinstance(text, str) and 2 < len(text) <= MAX_PAYLOAD_BYTES:
-            return _of_json(text)
-        if isinstance(data, bytes) and _HEADER_BYTES < len(data) <= MAX_PAYLOAD_BYTES:
-            return self._of_bytes(data)
-        return NOTHING
+            told: str | bytes = text
+        elif isinstance(data, bytes) and _HEADER_BYTES < len(data) <= MAX_PAYLOAD_BYTES:
+            told = data
+        else:
+            return NOTHING
+        # A job says the same few things over and over.
+        if told not in self._known:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[told] = _of_json(told) if isinstance(told, str) else self._of_bytes(told)
+        return self._known[told]
 
     def _of_bytes(self, data: bytes) -> Payload:
         domain, _, schema = struct.unpack_from("<IIQ", data)

@@ -69,7 +69,6 @@ def read_ranges(database: Database, strings: Strings) -> dict[int, Ranges]:
     payloads = Payloads.of(database)
     columns = ["start", "end", "eventType", "globalTid", "text", "textId", "jsonText",
                "jsonTextId", "binaryData"]  # fmt: skip
-    shared: dict[Payload, Payload] = {}
     for rows in database.rows("NVTX_EVENTS", columns):
         for start, end, kind, thread, text, text_id, json, json_id, data in rows:
             if type(start) is not int or type(end) is not int or not 0 <= start <= end < 1 << 60:
@@ -88,7 +87,7 @@ def read_ranges(database: Database, strings: Strings) -> dict[int, Ranges]:
                     payload = payloads.read(told, data)
                     own.nccl.add(start, end, thread)
                     own.nccl_names.append(name)
-                    own.payloads.append(shared.setdefault(payload, payload))
+                    own.payloads.append(payload)
             else:
                 _take(own, meaning, name, start, end, thread)
     return dict(found)
