@@ -88,7 +88,9 @@ def _write_csv(answer: Answer, seen: StepsSeen, path: Path | None) -> None:
     steps = seen.steps.steps_of_rank.tolist() if len(seen.steps) else None
     lines = rank_lines(answer.report, nodes, steps)
     if path is None:
-        sys.stdout.writelines(line.replace("\r\n", "\n") for line in lines)
+        # Only a file or a pipe wants the line ends of RFC 4180.
+        plain = sys.stdout.isatty()
+        sys.stdout.writelines(line.replace("\r", "") if plain else line for line in lines)
         return
     with replacing(path) as file:
         file.writelines(line.encode() for line in lines)
