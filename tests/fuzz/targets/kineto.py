@@ -7,7 +7,15 @@ import random
 
 from tests.fuzz.mutate import mutate_bytes, mutate_value
 from tests.fuzz.targets.files import check_files, join, mutate_files
+from tests.unit.importers.pairing_jobs import Call, Group, PairingJob, record
 from tests.unit.importers.traces import TraceJob, traces
+
+_GROUP = Group(name="0", ranks=(0, 1), stream=20)
+_PROGRAM = (
+    Call(what="p2p", group=_GROUP, source=0, destination=1),
+    Call(what="p2p", group=_GROUP, source=0, destination=1, both_ways=True),
+    Call(what="allreduce", group=_GROUP),
+)
 
 
 def seeds() -> dict[str, bytes]:
@@ -18,9 +26,16 @@ def seeds() -> dict[str, bytes]:
         "unnumbered": TraceJob(world_size=2, steps=5, numbered=False),
         "groups": TraceJob(world_size=4, steps=3, labelled=True, groups=((0, 1), (2, 3))),
     }
+    pipelines = {
+        "batched": PairingJob(world_size=2, program=_PROGRAM, steps=4, batched=True, seq=3),
+        "titled": PairingJob(world_size=2, program=_PROGRAM, steps=4, titled=True, labels="none"),
+        "strided": PairingJob(world_size=2, program=_PROGRAM, steps=4, seq=3, labels="strided"),
+    }
+    documents = {name: traces(job) for name, job in jobs.items()}
+    documents |= {name: record(job).documents for name, job in pipelines.items()}
     return {
-        name: join([json.dumps(one, separators=(",", ":")).encode() for one in traces(job)])
-        for name, job in jobs.items()
+        name: join([json.dumps(one, separators=(",", ":")).encode() for one in own])
+        for name, own in documents.items()
     }
 
 
