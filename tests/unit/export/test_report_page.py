@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from paceline_service.analysis.report import CAUSES, KINDS, Finding, RankRow, Report
+from paceline_service.commands.analyze_outputs import form_of
+from paceline_service.commands.output import report_format
 from paceline_service.importers.faults import HARMLESS
 
 
@@ -36,3 +40,17 @@ def test_every_command_is_documented(repository: Path) -> None:
 
     page = (repository / "docs" / "cli.md").read_text()
     assert [name for name in added_commands() if f"| `{name}" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("a.HTML", "html"), ("a.htm", "html"), ("a.json", "json"), ("a.csv", "csv"),
+        ("a.trace.json", "perfetto"), ("a.perfetto.json.gz", "perfetto"), ("a.txt", "text"),
+        ("a", "text"),
+    ],
+)  # fmt: skip
+def test_the_name_of_a_file_says_its_form(name: str, form: str) -> None:
+    assert form_of(Path(name)).value == form
+    if form in ("html", "json", "text"):
+        assert report_format(None, Path(name)).value == form

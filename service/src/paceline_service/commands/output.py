@@ -39,6 +39,11 @@ class ReportFormat(str, Enum):
     HTML = "html"
 
 
+_BY_SUFFIX = {
+    ".html": ReportFormat.HTML, ".htm": ReportFormat.HTML, ".json": ReportFormat.JSON
+}  # fmt: skip
+
+
 def report_format(form: ReportFormat | None, output: Path | None) -> ReportFormat:
     """Return the format that is asked for, else the one that the name of the file says.
 
@@ -46,8 +51,9 @@ def report_format(form: ReportFormat | None, output: Path | None) -> ReportForma
         InputError: an HTML document would be written to a terminal.
     """
     if form is None:
-        is_page = output is not None and output.suffix.lower() in (".html", ".htm")
-        return ReportFormat.HTML if is_page else ReportFormat.TEXT
+        return _BY_SUFFIX.get(
+            output.suffix.lower() if output is not None else "", ReportFormat.TEXT
+        )
     if form is ReportFormat.HTML and output is None and sys.stdout.isatty():
         raise InputError("--format html is for a file, not a terminal: give -o FILE.html")
     return form

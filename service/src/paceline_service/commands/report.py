@@ -27,7 +27,7 @@ def _report(
     attempt: AttemptOption = None,
     form: Annotated[
         ReportFormat | None,
-        typer.Option("--format", help="How to write it; else text, or HTML for -o FILE.html."),
+        typer.Option("--format", help="How to write it; else as FILE ends (.html, .json)."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")
