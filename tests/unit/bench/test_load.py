@@ -35,8 +35,8 @@ def frames_of(shape: LoadShape, directory: Path) -> list[Frame]:
     bodies.encode()
     found = [
         frame
-        for block in range(shape.blocks)
         for node in range(shape.nodes)
+        for block in range(bodies.blocks(node))
         for packed in split_frames(bodies.read(block, node))
         if isinstance(packed, bytes)
         for frame in frames_in(packed)
@@ -86,8 +86,32 @@ def test_every_rank_sends_every_step_in_frames_without_gaps(tmp_path: Path) -> N
     assert {frame.node for frame in frames} == {"node-0", "node-1", "node-2"}
     for rank in range(SHAPE.ranks):
         mine = [frame for frame in frames if frame.rank == rank]
-        assert [frame.frame_seq for frame in mine] == [0, 1, 2]
-        assert [frame.ended for frame in mine] == ["", "", "closed"]
+        assert [frame.frame_seq for frame in mine] == list(range(len(mine)))
+        assert [frame.ended for frame in mine] == [""] * (len(mine) - 1) + ["closed"]
+
+
+def test_a_sidecar_that_looks_later_than_others_has_more_steps_in_its_first_frame() -> None:
+    shape = LoadShape(ranks=8192, collectives=10, steps=7, rate=2.0)
+    assert (shape.flush_s, shape.steps_per_frame) == (2.0, 4)
+    assert [shape.lead(phase_s) for phase_s in (0.0, 0.4, 0.5, 1.9)] == [0, 0, 1, 3]
+    cut = {lead: [shape.steps_of(b, lead) for b in range(shape.blocks(lead))] for lead in (0, 1, 3)}
+    assert cut == {
+        0: [range(4), range(4, 7)],
+        1: [range(1), range(1, 5), range(5, 7)],
+        3: [range(3), range(3, 7)],
+    }
+
+
+def test_a_frame_leaves_when_what_it_holds_is_over_and_not_much_later(tmp_path: Path) -> None:
+    shape = LoadShape(ranks=8 * 40, collectives=2, steps=9, rate=3.0)
+    bodies = Bodies(shape, tmp_path, time.time_ns())
+    bodies.encode()
+    for node in range(shape.nodes):
+        lead = shape.lead(bodies.phase_s(node))
+        for block in range(bodies.blocks(node)):
+            over_s = shape.steps_of(block, lead).stop * shape.step_s
+            assert 0 <= bodies.due_s(block, node) - over_s <= shape.step_s
+    bodies.close()
 
 
 def test_nobody_leaves_a_collective_before_the_last_of_its_group_has_arrived(
@@ -157,9 +181,10 @@ def test_a_load_whose_straggler_is_not_named_has_failed() -> None:
 def test_the_sink_counts_what_it_accepts(tmp_path: Path) -> None:
     bodies = Bodies(SHAPE, tmp_path, time.time_ns())
     bodies.encode()
+    blocks = bodies.blocks(0)
     sink = Sink()
     try:
-        for block in range(SHAPE.blocks):
+        for block in range(blocks):
             body = bodies.read(block, 0)
             request = urllib.request.Request(f"{sink.url}/v1/frames", data=body)
             with urllib.request.urlopen(request, timeout=5) as answer:
@@ -167,4 +192,4 @@ def test_the_sink_counts_what_it_accepts(tmp_path: Path) -> None:
     finally:
         sink.close()
         bodies.close()
-    assert (sink.frames, sink.records) == (24, 8 * SHAPE.steps * SHAPE.records_per_step)
+    assert (sink.frames, sink.records) == (8 * blocks, 8 * SHAPE.steps * SHAPE.records_per_step)

@@ -143,6 +143,10 @@ class FeedState:
         streams = self._of_rank.get(rank)
         return streams[-1] if streams else None
 
+    def of_rank(self, rank: int) -> list[Stream]:
+        """Return the streams of ``rank`` in the order in which they began."""
+        return self._of_rank.get(rank) or []
+
     def newest_telemetry(self, rank: int) -> Stream | None:
         """Return the newest stream of ``rank`` that told telemetry: only one of its rings does."""
         streams = [s for s in self._of_rank.get(rank, ()) if s.telemetry.time_ns >= 0]

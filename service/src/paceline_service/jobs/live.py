@@ -321,10 +321,12 @@ class LiveAttempt:
         ages_s = self._analysis.standstill.ages_s()
         rows = []
         for rank in range(self.attempt.world_size):
-            stream = self._feed.newest(rank)
+            streams = self._feed.of_rank(rank)
             total = totals.get(rank)
-            if stream is None and total is None:
+            if not streams and total is None:
                 continue
+            stream = streams[-1] if streams else None
+            lossy = any(one.has_losses for one in streams)
             rows.append(
                 {
                     **(total or {"rank": rank}),
@@ -332,7 +334,7 @@ class LiveAttempt:
                     "step": stream.step if stream and stream.step >= 0 else None,
                     "last_seen_wall_ns": stream.last_seen_wall_ns if stream else None,
                     "ended": stream.ended if stream else "",
-                    "dropped": self._feed.dropped(rank),
+                    "dropped": self._feed.dropped(rank) if lossy else {},
                     "versions": self._feed.versions(rank),
                     "telemetry": self._telemetry(rank),
                     "pending_s": ages_s.get(rank),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from paceline_service.jobs import checkpoint_store, details_store, repository
 from paceline_service.jobs.checkpoint_codec import pack
 from paceline_service.jobs.checkpoint_store import Staged
 from paceline_service.jobs.details import Details
-from paceline_service.jobs.snapshot import ENDED, Captured, Snapshot, Update
+from paceline_service.jobs.snapshot import ENDED, Captured, Snapshot, Update, pack_state
 from paceline_service.jobs.steps import Step
 from paceline_service.store.database import Database
 from paceline_service.store.trouble import UNKNOWN, why
@@ -131,6 +131,9 @@ class Persister:
         details = self._take_details([(number, pending) for number, pending, _ in due])
         foreign: set[int] = set()
         try:
+            # That of a large job takes a tenth of a second, and ingest waits for a transaction.
+            whole_ones = [snapshots[attempt_id] for attempt_id, _, whole in due if whole]
+            states = await asyncio.to_thread(_packed, whole_ones)
             async with self._database.write() as connection:
                 foreign = await self._foreign(connection, snapshots)
                 for attempt_id, _, whole in due:
@@ -139,7 +142,8 @@ class Persister:
                     await repository.save_steps(connection, rows[attempt_id])
                     await details_store.save(connection, attempt_id, details[attempt_id])
                     if whole:
-                        await repository.save_snapshot(connection, snapshots[attempt_id])
+                        state = states[attempt_id]
+                        await repository.save_snapshot(connection, snapshots[attempt_id], state)
                         await self._on_snapshot(connection, snapshots[attempt_id])
                         if snapshots[attempt_id].state == ENDED:
                             await checkpoint_store.forget(connection, attempt_id)
@@ -240,6 +244,10 @@ class Persister:
             except Exception as error:
                 self.failures += 1
                 _log.error("writing steps and states failed", exc_info=error)
+
+
+def _packed(snapshots: Sequence[Snapshot]) -> dict[int, bytes]:
+    return {one.attempt.id: pack_state(one) for one in snapshots}
 
 
 def _rows(steps: dict[int, list[Step]]) -> dict[int, list[dict[str, Any]]]:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.wire.bundle_codec import decode_any
 from paceline_service.export.step_blob import pack_ranks, unpack_ranks
-from paceline_service.jobs.snapshot import Snapshot, pack_state
+from paceline_service.jobs.snapshot import Snapshot
 from paceline_service.jobs.steps import Step
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 from paceline_service.store.models import (
@@ -251,8 +251,8 @@ async def save_steps(connection: AsyncConnection, rows: Sequence[dict[str, Any]]
     await add_bytes(connection, STEPS, new_bytes - old_bytes)
 
 
-async def save_snapshot(connection: AsyncConnection, snapshot: Snapshot) -> None:
-    """Store what an attempt's analysis says at present."""
+async def save_snapshot(connection: AsyncConnection, snapshot: Snapshot, state: bytes) -> None:
+    """Store what an attempt's analysis says at present; ``state`` is it, packed."""
     change = (
         update(JobAttempt)
         .where(JobAttempt.id == snapshot.attempt.id)
@@ -264,7 +264,7 @@ async def save_snapshot(connection: AsyncConnection, snapshot: Snapshot) -> None
             headline=snapshot.headline,
             slowdown=snapshot.slowdown,
             report_frame_id=snapshot.frame_id,
-            state=pack_state(snapshot),
+            state=state,
             state_version=JobAttempt.state_version + 1,
         )
     )

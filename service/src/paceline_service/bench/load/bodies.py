@@ -55,7 +55,13 @@ class Bodies:
         self._groups = [self._job.groups(rank) for rank in range(shape.ranks)]
         self._directory = directory
         self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115  closed by close()
-        self._offsets: Int64Array = np.zeros((shape.blocks, shape.nodes + 1), dtype=np.int64)
+        phases = rng.random(shape.nodes) * (shape.flush_s if shape.rate else 0.0)
+        self._phase_s: list[float] = phases.tolist()
+        self._leads = np.array([shape.lead(phase_s) for phase_s in self._phase_s], dtype=np.int64)
+        self._steps: dict[int, Int64Array] = {}
+        self._places: dict[tuple[int, int], tuple[int, int]] = {}
+        """By frame number and node: where a body lies, and how long it is."""
+        self._end = 0
 
     def encode(self, progress: Callable[[int], None] = lambda block: None) -> float:
         """Encode everything; return the CPU seconds that it took.
@@ -64,63 +70,132 @@ class Bodies:
             InputError: the disk has no room for it.
         """
         began_s = time.process_time()
-        end = 0
-        for block in range(self.shape.blocks):
-            sizes = self._encode_block(block)
-            self._offsets[block] = end + np.cumsum([0, *sizes])
-            end = int(self._offsets[block, -1])
-            if block == 0:
-                self._check_room(end * self.shape.blocks)
-            progress(block)
+        for step in range(self.shape.steps):
+            self._steps[step] = self._times_rounded(self._job.step(step))
+            for lead in np.unique(self._leads).tolist():
+                self._encode_ended(step, lead)
+            self._steps.pop(step - self.shape.steps_per_frame, None)
+            if step + 1 == self.shape.steps_per_frame:
+                self._check_room(self._end * self.shape.blocks())
+            progress(step)
+        self._steps.clear()
         self._file.flush()
         return time.process_time() - began_s
 
     @property
     def total_bytes(self) -> int:
         """How long all bodies are together."""
-        return int(self._offsets[-1, -1])
+        return self._end
+
+    @property
+    def frames(self) -> int:
+        """How many times a rank's records are sent, over all ranks."""
+        return sum(
+            self.blocks(node) * len(self._ranks_of(node)) for node in range(self.shape.nodes)
+        )
+
+    @property
+    def bundles(self) -> int:
+        """How many bundles all nodes send."""
+        size = self.shape.ranks_per_bundle
+        return sum(
+            self.blocks(node) * -(-len(self._ranks_of(node)) // size)
+            for node in range(self.shape.nodes)
+        )
+
+    def blocks(self, node: int) -> int:
+        """Return how many bodies a node sends."""
+        return self.shape.blocks(int(self._leads[node]))
+
+    def due_s(self, block: int, node: int) -> float:
+        """Return when a body is to leave, from the begin of the job."""
+        shape, lead = self.shape, int(self._leads[node])
+        if block + 1 == shape.blocks(lead) or not shape.rate:
+            return shape.steps * shape.step_s + self._phase_s[node] % shape.step_s
+        ended_s = shape.steps_of(block, lead).stop * shape.step_s
+        return ended_s + self._phase_s[node] - lead * shape.step_s
+
+    def phase_s(self, node: int) -> float:
+        """Return how long after others a node sends."""
+        return self._phase_s[node]
 
     def size(self, block: int, node: int) -> int:
         """Return how long one body is."""
-        first, end = self._offsets[block, node : node + 2].tolist()
-        return int(end - first)
+        return self._places[block, node][1]
 
     def read(self, block: int, node: int) -> bytes:
         """Return one body."""
-        first, end = self._offsets[block, node : node + 2].tolist()
-        return os.pread(self._file.fileno(), end - first, first)
+        first, size = self._places[block, node]
+        return os.pread(self._file.fileno(), size, first)
 
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
 
-    def _encode_block(self, block: int) -> list[int]:
-        shape = self.shape
-        table = np.concatenate([self._job.step(step) for step in shape.steps_of(block)], axis=1)
+    def _times_rounded(self, table: Int64Array) -> Int64Array:
         times = [ROW_FIELDS.index(name) for name in _TIMES]
         table[:, :, times] -= table[:, :, times] % RESOLUTION_NS
-        ranks, rows, fields = table.shape
-        size = shape.ranks_per_bundle
-        whole = ranks // size
-        encoded = columns_of_bundles(table[: whole * size].reshape(whole, size * rows, fields))
-        if ranks % size:
-            encoded += columns_of_bundles(table[whole * size :].reshape(1, -1, fields))
-        sizes = [0] * shape.nodes
-        for place, (columns, bases) in enumerate(encoded):
-            members = range(place * size, min((place + 1) * size, ranks))
-            packed = encode_bundle(self._body(block, members, rows, columns, bases))
-            self._file.write(packed)
-            sizes[members.start // RANKS_PER_NODE] += len(packed)
-        return sizes
+        return table
+
+    def _encode_ended(self, step: int, lead: int) -> None:
+        """Encode the bodies that end with ``step``, of the nodes that begin with ``lead`` steps."""
+        shape = self.shape
+        block = (step - lead) // shape.steps_per_frame + bool(lead) if step >= lead else 0
+        steps = shape.steps_of(block, lead)
+        if step + 1 != steps.stop:
+            return
+        nodes = np.flatnonzero(self._leads == lead).tolist()
+        parts = [
+            members
+            for node in nodes
+            for members in _cut(self._ranks_of(node), shape.ranks_per_bundle)
+        ]
+        for alike in (
+            [one for one in parts if len(one) == len(parts[0])],
+            [one for one in parts if len(one) != len(parts[0])],
+        ):
+            if not alike:
+                continue
+            ranks = np.array([rank for one in alike for rank in one])
+            table = np.concatenate([self._steps[at][ranks] for at in steps], axis=1)
+            rows, fields = table.shape[1:]
+            encoded = columns_of_bundles(table.reshape(len(alike), -1, fields))
+            for members, (columns, bases) in zip(alike, encoded, strict=True):
+                self._write(block, steps, members, rows, columns, bases)
+
+    def _write(
+        self,
+        block: int,
+        steps: range,
+        members: range,
+        rows: int,
+        columns: list[BundleColumn],
+        bases: list[int],
+    ) -> None:
+        node = members.start // RANKS_PER_NODE
+        packed = encode_bundle(self._body(block, steps, members, rows, columns, bases))
+        self._file.write(packed)
+        first, size = self._places.get((block, node), (self._end, 0))
+        self._places[block, node] = (first, size + len(packed))
+        self._end += len(packed)
+
+    def _ranks_of(self, node: int) -> range:
+        first = node * RANKS_PER_NODE
+        return range(first, min(first + RANKS_PER_NODE, self.shape.ranks))
 
     def _body(
-        self, block: int, members: range, rows: int, columns: list[BundleColumn], bases: list[int]
+        self,
+        block: int,
+        steps: range,
+        members: range,
+        rows: int,
+        columns: list[BundleColumn],
+        bases: list[int],
     ) -> Body:
         shape = self.shape
-        steps = shape.steps_of(block)
         sent_ns = round(steps.stop * shape.step_s * 1e9 + shape.flush_s * 1e9)
         node = members.start // RANKS_PER_NODE
-        in_node = range(node * RANKS_PER_NODE, min((node + 1) * RANKS_PER_NODE, shape.ranks))
+        in_node = self._ranks_of(node)
         bundles = -(-len(in_node) // shape.ranks_per_bundle)
         offsets_ns = [int(self._job.offset_ns[rank]) for rank in members]
         # Every ring has an anchor of its own, some seconds old.
@@ -177,3 +252,8 @@ class Bodies:
                 f"{max(free_bytes, 0) / 1e9:.1f} GB to spare: shorten the run, or set TMPDIR to "
                 "a directory with more room"
             )
+
+
+def _cut(ranks: range, size: int) -> list[range]:
+    """Return ranks in pieces of ``size``."""
+    return [ranks[first : first + size] for first in range(0, len(ranks), size)]

@@ -35,17 +35,17 @@ def figures(
     cpu = collector_cpu_s or float("nan")
     out: Json = {
         "shape": {
-            **asdict(shape), "records": shape.records, "frames": shape.ranks * shape.blocks,
-            "bundles": shape.bundles,
+            **asdict(shape), "records": shape.records, "frames": bodies.frames,
+            "bundles": bodies.bundles,
             "steps_per_frame": shape.steps_per_frame, "connections": shape.nodes,
         },
         "wall_s": round(sent.wall_s, 3),
         "judged_s": round(judged_s, 3),
         "records_per_s": round(shape.records / judged_s),
-        "frames_per_s": round(shape.ranks * shape.blocks / sent.wall_s, 1),
+        "frames_per_s": round(bodies.frames / sent.wall_s, 1),
         "collector_cpu_s": _rounded(cpu, 3),
         "records_per_collector_cpu_s": _rounded(shape.records / cpu, 0),
-        "collector_cpu_us_per_frame": _rounded(cpu / (shape.ranks * shape.blocks) * 1e6, 1),
+        "collector_cpu_us_per_frame": _rounded(cpu / bodies.frames * 1e6, 1),
         "collector_cpu_ratio": _rounded(cpu / judged_s, 3),
         "generator_cpu_s": round(sent.cpu_s, 3),
         "wire_bytes": bodies.total_bytes,

@@ -70,7 +70,7 @@ def run_load(
             url, token, pid = collector.url, collector.token, collector.pid
         bodies = Bodies(shape, directory, time.time_ns())
         stack.callback(bodies.close)
-        say(f"encoding {shape.ranks * shape.blocks:,} frames ...")
+        say(f"encoding {bodies.frames:,} frames ...")
         encode_s = bodies.encode()
         say(f"{bodies.total_bytes / 1e6:,.0f} MB in {encode_s:.1f} s; sending ...")
         before_bytes = stored_bytes(directory, target.database) if collector else 0

@@ -96,13 +96,13 @@ class Sender:
         self._address, self._token = address, token
         self._nodes = [
             _Node(
-                number=number, order=self._order(), connection=Connection(address, token),
-                phase_s=self._random.random() * self._shape.flush_s,
+                number=number, order=self._order(bodies.blocks(number)),
+                connection=Connection(address, token), phase_s=bodies.phase_s(number),
             )
             for number in range(self._shape.nodes)
         ]  # fmt: skip
         self._due: list[tuple[float, int]] = []
-        self._acked = [0] * self._shape.blocks
+        self._acked = [0] * self._shape.blocks()
         self._lowest = 0
         self._held: list[int] = []
         self._storm_left = troubles.storm
@@ -147,8 +147,8 @@ class Sender:
             node.connection.close()
         self._selector.close()
 
-    def _order(self) -> list[int]:
-        order = list(range(self._shape.blocks))
+    def _order(self, blocks: int) -> list[int]:
+        order = list(range(blocks))
         for place in range(1, len(order) - 1):
             # The first stays first: what makes an attempt is not what is tried here.
             if self._random.random() < self._troubles.out_of_order:
@@ -160,11 +160,10 @@ class Sender:
         if not self._shape.rate:
             return self.sent.began_s
         block = max(node.order[node.place], node.place)  # one that overtook waited for its time
-        ended_s = self._shape.steps_of(block).stop * self._shape.step_s
-        return self.sent.began_s + ended_s + node.phase_s
+        return self.sent.began_s + self._bodies.due_s(block, node.number)
 
     def _half_sent(self) -> bool:
-        return not self._shape.rate and self._lowest >= self._shape.blocks // 2
+        return not self._shape.rate and self._lowest >= self._shape.blocks() // 2
 
     def _begin(self, node: _Node, now_s: float) -> None:
         """Begin a POST with everything that is due."""
@@ -265,7 +264,8 @@ class Sender:
 
     def _went(self, node: _Node) -> int:
         for block in node.order[node.place : node.place + node.taken]:
-            self._acked[block] += 1
+            if not self._shape.rate:  # then every node sends as many
+                self._acked[block] += 1
         node.place += node.taken
         node.taken = 0
         if not self._shape.rate:

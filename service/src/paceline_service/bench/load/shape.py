@@ -72,18 +72,16 @@ class LoadShape:
         fit = MAX_RECORDS_PER_FRAME // rows
         return next((size for size in (RANKS_PER_NODE, 4, 2) if size <= fit), 1)
 
-    @property
-    def bundles(self) -> int:
-        """How many bundles all nodes send."""
-        last = self.ranks % RANKS_PER_NODE
-        of_node = -(-RANKS_PER_NODE // self.ranks_per_bundle)
-        of_last = -(-last // self.ranks_per_bundle)
-        return self.blocks * (self.ranks // RANKS_PER_NODE * of_node + of_last)
+    def lead(self, phase_s: float) -> int:
+        """Return how many steps a sidecar's first frame holds that sends so long after others.
 
-    @property
-    def blocks(self) -> int:
-        """How many frames each rank sends."""
-        return -(-self.steps // self.steps_per_frame)
+        Those begin with as many steps as fit a frame; so does who sends less than a step later.
+        """
+        return int(phase_s / self.step_s + 1e-9) % self.steps_per_frame
+
+    def blocks(self, lead: int = 0) -> int:
+        """Return how many frames each rank of a node sends."""
+        return -(-(self.steps - lead) // self.steps_per_frame) + bool(lead)
 
     @property
     def records(self) -> int:
@@ -95,10 +93,12 @@ class LoadShape:
         """The same without phases and steps."""
         return self.ranks * self.steps * self.collectives
 
-    def steps_of(self, block: int) -> range:
-        """Return the steps that the frames number ``block`` carry."""
+    def steps_of(self, block: int, lead: int = 0) -> range:
+        """Return the steps that the frames number ``block`` of a node carry."""
         first = block * self.steps_per_frame
-        return range(first, min(first + self.steps_per_frame, self.steps))
+        if lead:
+            first += lead - self.steps_per_frame
+        return range(max(first, 0), min(first + self.steps_per_frame, self.steps))
 
     def check(self) -> None:
         """Raise InputError where the job cannot be."""
