@@ -56,7 +56,8 @@ def what_if(folder: Path) -> None:
 
 
 def inspector(folder: Path) -> None:
-    write_inspector(folder, InspectorJob(tensor=2, data=4, slow=5, extra_ms=1.5, lost=0.01, steps=40))
+    job = InspectorJob(tensor=2, data=4, slow=5, extra_ms=1.5, lost=0.01, steps=40)
+    write_inspector(folder, job)
 
 
 def inspector_at_the_end(folder: Path) -> None:

@@ -72,7 +72,7 @@ def read_inspector(paths: Sequence[Path], faults: Faults) -> EventLog:
         _lone_rows(log, recorded, ranks)
         log.finish = lambda report: _finished(report, moments, ranks, notes)
         return log
-    steps = assign_steps(recorded, instances, moments)
+    steps = assign_steps(recorded, instances, moments, ranks.hosts)
     notes.append(_about_steps(steps))
     _rows(log, recorded, ranks, instances, steps, moments)
     cpu = np.isin(recorded.column("source"), (KERNEL_GPU, UNTOLD), invert=True)

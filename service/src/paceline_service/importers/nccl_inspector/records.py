@@ -15,13 +15,13 @@ from paceline.errors import InputError
 from paceline.vocabulary import Op
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.limits import MAX_RANKS
 from paceline_service.importers.lines import read_objects
 from paceline_service.importers.nccl_inspector.recognize import begins_prometheus
 from paceline_service.importers.opening import open_binary
 
 MAX_RECORDS = 10_000_000
 """Of one job: 1 GB as columns. A run that wrote more is to be cut, or some of its time given."""
-MAX_RANKS = 1_000_000
 MAX_MEMBERS = 8_000_000
 """Of all communicators together: 100,000 ranks in eighty of each."""
 MAX_SN = 1 << 40

@@ -7,7 +7,7 @@ do not differ, or do not repeat, windows of equally many collectives stand for s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,13 +62,16 @@ class Steps:
     """By rank that is paced: (S,) when each step ended on the clock of its host."""
 
 
-def assign_steps(recorded: Recorded, instances: Instances, moments: Moments) -> Steps:
+def assign_steps(
+    recorded: Recorded, instances: Instances, moments: Moments, hosts: Mapping[int, str]
+) -> Steps:
     """Give every instance its step.
 
     Args:
         recorded: the records.
         instances: at least one, of which one is comparable.
         moments: when each record ended.
+        hosts: of each rank.
 
     Raises:
         InputError: the ranks hardly tell of the same time.
@@ -106,6 +109,7 @@ def assign_steps(recorded: Recorded, instances: Instances, moments: Moments) -> 
             _ends(paced, bounds[0][instances.row], of, len(ranks), steps),
             _ends(paced, bounds[1][instances.row], of, len(ranks), steps),
         ),
+        np.unique([hosts[rank] for rank in ranks.tolist()], return_inverse=True)[1].reshape(-1),
     )
     own = _own_ends(own_end, job_end)
     unknown = np.flatnonzero(of_row < 0)
@@ -308,22 +312,25 @@ def _own_ends(own_end: Int64Array, job_end: Int64Array) -> dict[int, Int64Array]
     return ends
 
 
-def _of_the_job(own_end: Int64Array, bounds: tuple[Int64Array, Int64Array] | None) -> Int64Array:
+def _of_the_job(
+    own_end: Int64Array, bounds: tuple[Int64Array, Int64Array] | None, host: Int64Array
+) -> Int64Array:
     """Return (S,) when each step ended; those that nobody tells lie between neighbours.
 
     Args:
         own_end: (R, S) as each rank tells it, on its host's clock, -1 where it does not.
         bounds: (R, S) after and before which it was for certain; None where that is not known.
+        host: (R,) a number for the host of each, whose ranks share a clock.
     """
     told = own_end >= 0
     base = int(own_end[told].min())
     ends = np.where(told, own_end - base, np.nan).astype(np.float64)
     some = told.any(axis=0)
-    # Hosts differ in their clocks: what a rank is ahead of the others is taken off first.
+    # Hosts differ in their clocks: what one is ahead of the others is taken off first.
     middle = np.nanmedian(ends[:, some], axis=0)
     ahead = np.zeros(len(ends))
-    for rank in np.flatnonzero(told.any(axis=1)).tolist():
-        ahead[rank] = np.nanmedian(ends[rank, some] - middle)
+    for one in np.unique(host[told.any(axis=1)]).tolist():
+        ahead[host == one] = np.nanmedian(ends[host == one][:, some] - middle)
     middle = np.nanmedian(ends[:, some] - ahead[:, None], axis=0)
     if bounds is not None:
         # All left together: after the latest of the dumps before it, before the earliest after.
@@ -331,7 +338,12 @@ def _of_the_job(own_end: Int64Array, bounds: tuple[Int64Array, Int64Array] | Non
             np.where(told, bound - base, np.nan)[:, some] - ahead[:, None] for bound in bounds
         )
         earliest, latest = np.nanmax(since, axis=0), np.nanmin(until, axis=0)
-        middle = np.where(earliest < latest, np.clip(middle, earliest, latest), middle)
+        between = np.where(
+            2 * (latest - earliest) < np.median(np.diff(middle, prepend=0.0)),
+            (earliest + latest) / 2,
+            np.clip(middle, earliest, latest),
+        )
+        middle = np.where(earliest < latest, between, middle)
     filled = np.interp(np.arange(own_end.shape[1]), np.flatnonzero(some), middle)
     return np.asarray(np.maximum.accumulate(filled.astype(np.int64)) + base, dtype=np.int64)
 
