@@ -38,7 +38,11 @@ def main(argv: Sequence[str]) -> int:
         return any_words(argv)
     from paceline_service.commands.run import guarded_call
 
-    return guarded_call("paceline analyze", lambda: _analyze(plain))
+    status = guarded_call("paceline analyze", lambda: _analyze(plain))
+    # Python looks through all that is left for circles before it ends, which takes a tenth as long
+    # as a small answer; what is frozen it leaves alone.
+    gc.freeze()
+    return status
 
 
 def plain_words(argv: Sequence[str]) -> Plain | None:
