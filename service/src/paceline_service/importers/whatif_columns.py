@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from paceline.errors import InputError
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.limits import MAX_RANKS
 
 MAX_ROWS = 20_000_000
 """Operations of one trace: 2 GB as columns; a week of a large job is to be cut into windows."""
 MAX_SECONDS = 1e6
 """A time within a step; longer steps are not seconds but another unit."""
-MAX_RANK = 1_000_000
 MAX_STEP = (1 << 31) - 1
 REQUIRED = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
 _OPTIONAL = ("mc", "gmc")
@@ -127,8 +127,8 @@ def _usable(numbers: dict[str, FloatArray]) -> BoolArray:
         for name in _TIMES:
             keep &= (numbers[name] >= 0) & (numbers[name] <= MAX_SECONDS)
         for name, most in (
-            ("rank", MAX_RANK - 1), ("dp_rank", MAX_RANK), ("stage", MAX_RANK), ("step", MAX_STEP),
-            ("seq_id", MAX_STEP),
+            ("rank", MAX_RANKS - 1), ("dp_rank", MAX_RANKS), ("stage", MAX_RANKS),
+            ("step", MAX_STEP), ("seq_id", MAX_STEP),
         ):  # fmt: skip
             keep &= (numbers[name] >= 0) & (numbers[name] <= most)
     return keep

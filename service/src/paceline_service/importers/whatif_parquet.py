@@ -22,10 +22,10 @@ from paceline.vocabulary import Flag, Op, Phase, RecordKind
 from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import Report
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.limits import MAX_RANKS
 from paceline_service.importers.log import EventLog
 from paceline_service.importers.spool import WIDTH
 from paceline_service.importers.whatif_columns import (
-    MAX_RANK,
     TraceColumns,
     read_columns,
 )
@@ -115,7 +115,7 @@ class _Builder:
         self._tensor_rank, self._rank_of = _grid(trace, path)
         told = meta.get("world_size", "")
         declared = int(told) if told.isdecimal() and len(told) < 10 else 0
-        size = max(int(trace.rank.max()) + 1, min(declared, MAX_RANK))
+        size = max(int(trace.rank.max()) + 1, min(declared, MAX_RANKS))
         self._log = EventLog(
             world_size=size,
             faults=faults,
@@ -283,7 +283,7 @@ def _grid(trace: TraceColumns, path: Path) -> tuple[Int64Array, Int64Array]:
             f"{path}: rank {trace.rank[row]} is in stage {trace.stage[row]} of dp_rank "
             f"{trace.dp_rank[row]} and elsewhere; a rank has one place"
         )
-    if (int(data.max()) + 1) * (int(stage.max()) + 1) > 4 * MAX_RANK:
+    if (int(data.max()) + 1) * (int(stage.max()) + 1) > 4 * MAX_RANKS:
         raise InputError(f"{path}: dp_rank up to {data.max()} and stage up to {stage.max()}")
     order = np.lexsort((ranks, stage, data))
     data, stage, ranks = data[order], stage[order], ranks[order]

@@ -32,8 +32,7 @@ from paceline_service.importers.flight_recorder.tell import (
     places_of,
     why_nothing,
 )
-
-MAX_WORLD_SIZE = 1_000_000
+from paceline_service.importers.limits import MAX_RANKS
 
 
 def judge_dumps(paths: Sequence[Path], faults: Faults) -> Answer:
@@ -92,8 +91,8 @@ def _report(dumps: list[Dump], layouts: Layouts, faults: Faults) -> Report:
     named = {rank for _, ranks in (g for d in dumps for g in d.groups.values()) for rank in ranks}
     named |= {rank for ranks in layouts.members for rank in ranks}
     world_size = 1 + max(known | named)
-    if world_size > MAX_WORLD_SIZE:
-        raise InputError(f"rank {world_size - 1}; at most {MAX_WORLD_SIZE} ranks are read")
+    if world_size > MAX_RANKS:
+        raise InputError(f"rank {world_size - 1}; at most {MAX_RANKS} ranks are read")
     absent = sorted(named - known)
     odd = mismatches(dumps, layouts)
     culprits, waiting = find_suspects(dumps, layouts, world_size, known, named)

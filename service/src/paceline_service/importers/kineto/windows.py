@@ -11,11 +11,11 @@ from paceline_service.importers.faults import Faults
 from paceline_service.importers.kineto.assemble import Assembly
 from paceline_service.importers.kineto.rank import RankTimeline, timeline_of
 from paceline_service.importers.kineto.reading import Arrival, reading
+from paceline_service.importers.limits import MAX_RANKS
 
 MAX_APART_NS = 60_000_000_000
 """Profilers of one job start within a step of each other, and clocks of a cluster are set to far
 less than a minute; traces further apart do not show the same collectives."""
-MAX_RANKS = 1_000_000
 
 Window = dict[int, RankTimeline]
 

@@ -21,7 +21,6 @@ from paceline_service.importers.nsys.ranks import Process, Ranks, count_steps, f
 from paceline_service.importers.nsys.session import Session, read_session
 from paceline_service.importers.nsys.strings import Strings
 
-MAX_RANKS = 1_000_000
 _HOW_TO_TELL = (
     "record with --trace=cuda,nvtx from before init_process_group on, so that NCCL tells it, or "
     "one export a rank, named like rank3.sqlite"

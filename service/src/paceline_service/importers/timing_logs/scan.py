@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline_service.importers.faults import Faults
+from paceline_service.importers.limits import MAX_RANKS
 from paceline_service.importers.timing_logs.series import Report, Series, Table
 from paceline_service.importers.timing_logs.statements import (
     MAX_MS,
-    MAX_RANK,
     Detector,
     Happened,
     Passed,
@@ -174,7 +174,7 @@ class Scan:
     def _timers(self, timers: Timers, line: Line) -> None:
         known = {DEEPSPEED_TIMERS[n]: ms for n, ms in timers.ms.items() if n in DEEPSPEED_TIMERS}
         rank = timers.rank if timers.rank >= 0 else self._rank_of_file
-        if rank >= MAX_RANK:
+        if rank >= MAX_RANKS:
             return
         if "optimizer_step" in timers.ms:
             self._state.optimizer[rank] = timers.ms
@@ -206,7 +206,7 @@ class Scan:
             if isinstance(told, Detector)
             else list(told.by_rank)
         )
-        ranks = [rank for rank in ranks if rank < MAX_RANK]
+        ranks = [rank for rank in ranks if rank < MAX_RANKS]
         self.series.largest_rank = max(self.series.largest_rank, *ranks, -1)
         if isinstance(told, Detector):
             if report is None or report.detector is not None:
@@ -257,7 +257,7 @@ class Scan:
     def _all(self, block: _Block, text: str) -> bool:
         if (found := _RANK.search(text)) is not None:
             rank, ms = int(found[1]), float(found[2])
-            if block.name and block.report is not None and rank < MAX_RANK and ms <= MAX_MS:
+            if block.name and block.report is not None and rank < MAX_RANKS and ms <= MAX_MS:
                 block.report.by_rank.setdefault(block.name, {})[rank] = ms
                 self.series.largest_rank = max(self.series.largest_rank, rank)
             return True

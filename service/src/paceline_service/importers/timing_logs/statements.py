@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 from paceline_service.importers.timing_logs.text import Line
 
 MAX_MS = 1e10
-MAX_RANK = 1_000_000
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _ITERATION = re.compile(r"\biteration\s+(\d{1,10})\s*/\s*(\d{1,10})\s*\|(.*)")
 _PAIR = re.compile(rf"([A-Za-z][\w ()/.-]{{0,60}}?)\s*:\s*({_NUMBER})\s*(?=\||$)")
