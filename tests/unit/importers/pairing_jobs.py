@@ -63,6 +63,8 @@ class PairingJob:
     wrap: int = 1 << 31
     clock_us: tuple[float, ...] = ()
     seed: int = 0
+    slow: int = -1
+    """A rank that comes 30 % later to everything, because of its host."""
     batched: bool = False
     """Transfers go by batch_isend_irecv: the call tells of them, and their kernel does not."""
     titled: bool = False
@@ -93,7 +95,13 @@ def record(job: PairingJob) -> Recorded:
         begin = free.copy()
         for number, call in enumerate(job.program):
             members = list(call.ranks)
-            arrival = free[members] + rng.uniform(9_000, 15_000, len(members))
+            own = (
+                rng.uniform(9_000, 15_000, len(members))
+                if job.slow < 0
+                else (rng.normal(12_000, 200, len(members)))
+            )
+            own[[rank == job.slow for rank in members]] *= 1.3
+            arrival = free[members] + own
             release = arrival.max() + 50
             for rank, start in zip(members, arrival, strict=True):
                 correlation += 1

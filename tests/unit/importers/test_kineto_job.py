@@ -40,6 +40,8 @@ def test_a_slow_rank_is_named_with_its_cause(
     answer = report(tmp_path, traces(job), packed=labelled)
     assert answer["verdict"] == "straggler"
     assert [(f["ranks"], f["cause"]) for f in answer["findings"]] == [([2], cause)]
+    assert answer["ranks"][2]["cause"] == cause
+    assert ("py-spy" in answer["findings"][0]["action"]) is host_late
     assert answer["data"]["complete"]
     first = answer["data"]["trace"]["last_arrivers"][0]
     assert (first["rank"], first["cause"], first["collectives"]) == (2, cause, 80)

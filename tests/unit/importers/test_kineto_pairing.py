@@ -13,6 +13,7 @@ from paceline_service.importers.kineto.groups import Unpaired, pair
 from paceline_service.importers.kineto.order import Paired
 from paceline_service.importers.kineto.transfers import Clocks
 from paceline_service.importers.kineto.windows import Window, read_windows
+from paceline_service.importers.sources import analyze_paths
 from tests.unit.importers.pairing_jobs import (
     Call,
     Group,
@@ -338,3 +339,15 @@ def test_a_receive_that_ends_before_its_send_began_is_refused(tmp_path: Path) ->
     found, left, _ = paired(tmp_path, recorded)
     assert [one.key.source for one in found] == [-1]
     assert "before rank 0 began to send, at position 4" in left[0].reason
+
+
+@pytest.mark.parametrize("labels", ["full", "own_names", "strided"])
+def test_of_groups_that_overlap_the_slow_rank_is_named_and_not_who_waits_for_it(
+    tmp_path: Path, labels: str
+) -> None:
+    job = PairingJob(world_size=4, program=HYBRID, labels=labels, slow=1, steps=40)
+    write_traces(tmp_path, record(job).documents)
+    report = analyze_paths([tmp_path]).report
+    assert report["verdict"] == "straggler"
+    assert [(f["ranks"], f["cause"]) for f in report["findings"]] == [([1], "host")]
+    assert report["data"]["complete"]

@@ -21,7 +21,7 @@ from paceline_service.importers.kineto.order import Paired
 from paceline_service.importers.kineto.reading import Arrival
 from paceline_service.importers.kineto.rows import Times, collective_rows, in_order, own_rows
 from paceline_service.importers.kineto.steps import step_shifts, steps_of
-from paceline_service.importers.kineto.summary import notes_of, trace_facts, with_cause
+from paceline_service.importers.kineto.summary import notes_of, trace_facts, with_causes
 from paceline_service.importers.kineto.windows import Window, read_windows
 from paceline_service.importers.log import EventLog
 
@@ -109,9 +109,9 @@ class _Traces:
     def finish(self, report: Report) -> Report:
         """Add the causes that launches tell, and sentences about the traces."""
         told = self.arrivals if report.verdict != "healthy" else nobody(self.log.world_size)
+        report = with_causes(report, self.arrivals, self.log.nodes)
         return replace(
             report,
-            findings=[with_cause(finding, self.arrivals) for finding in report.findings],
             notes=[*report.notes, *notes_of(self.windows, told, self.assumed), *self.notes],
         )
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from paceline_service.analysis.blame.arrivals import HOST_LATE_NS, LastArrivals
-from paceline_service.analysis.report import Finding
+from paceline_service.analysis.causes.actions import action_for
+from paceline_service.analysis.report import Finding, Report
 from paceline_service.importers.kineto.kernels import function_of
 from paceline_service.importers.kineto.rank import Busy, RankTimeline
 from paceline_service.importers.kineto.windows import Window
@@ -105,8 +106,26 @@ def cause_of(arrivals: LastArrivals, rank: int) -> str:
     return "compute" if 2 * busy > arrivals.last[rank] else "unknown"
 
 
-def with_cause(finding: Finding, arrivals: LastArrivals) -> Finding:
-    """Return a finding about a slow rank with the cause that its launches tell, if it has none."""
+def with_causes(report: Report, arrivals: LastArrivals, nodes: Mapping[int, str]) -> Report:
+    """Return a report whose slow ranks have the cause that their launches tell, if they had none.
+
+    What follows from a cause, the next command and the ranks' own, follows here too.
+    """
+    findings = [_with_cause(finding, arrivals, nodes) for finding in report.findings]
+    told = {
+        rank: finding.cause
+        for finding, before in zip(findings, report.findings, strict=True)
+        if finding is not before
+        for rank in finding.ranks
+    }
+    rows = [
+        replace(row, cause=told[row.rank]) if row.rank in told and row.cause == "unknown" else row
+        for row in report.ranks
+    ]
+    return replace(report, findings=findings, ranks=rows)
+
+
+def _with_cause(finding: Finding, arrivals: LastArrivals, nodes: Mapping[int, str]) -> Finding:
     causes = {cause_of(arrivals, rank) for rank in finding.ranks}
     if finding.kind != "straggler" or finding.cause != "unknown" or len(causes) != 1:
         return finding
@@ -121,7 +140,12 @@ def with_cause(finding: Finding, arrivals: LastArrivals) -> Finding:
             f"kernel began within {HOST_LATE_NS // 1000} us of its launch at {late}, and later, "
             f"behind other work of its GPU, at {busy}"
         )
-    return replace(finding, cause=cause, evidence=[*finding.evidence, *sentences])
+    rank = finding.ranks[0]
+    action = action_for(
+        cause, cause, rank=rank, node=nodes.get(rank, ""), alone=len(set(nodes.values())) < 2,
+        whole_node=len(finding.ranks) > 1,
+    )  # fmt: skip
+    return replace(finding, cause=cause, action=action, evidence=[*finding.evidence, *sentences])
 
 
 def notes_of(windows: Sequence[Window], arrivals: LastArrivals, assumed: bool) -> list[str]:
