@@ -143,6 +143,12 @@ def test_exports_that_do_not_tell_their_ranks_are_refused_with_what_to_do(
         report_of(paths)
 
 
+def test_a_rank_that_no_job_has_is_refused(tmp_path: Path, slow: list[Json]) -> None:
+    path = write_export(tmp_path / "a.sqlite", slow, [0], G2021, env="RANK=9999999")
+    with pytest.raises(InputError, match=r"a\.sqlite: a job of 10,000,000 ranks"):
+        report_of([path])
+
+
 def test_an_export_among_others_that_does_not_tell_its_rank_is_left_out_and_told(
     tmp_path: Path, slow: list[Json]
 ) -> None:

@@ -127,3 +127,8 @@ def test_who_uses_a_communicator_that_nobody_made_is_in_it() -> None:
     assert found[-3] == Communicator(
         name="comm 0xfffffffffffffffd", ranks=(0, 2), size=2, ordered=False
     )
+
+
+def test_a_size_that_no_communicator_has_costs_nothing() -> None:
+    huge = ("ncclCommInitRank", Payload(communicator=5, size=1 << 59, position=0))
+    assert made({1: [huge]})[5].ranks == (1,)

@@ -63,7 +63,7 @@ def _take(told: dict[int, _Told], rank: int, payload: Payload, *, places: bool) 
 
 def _communicator(number: int, own: _Told, world_size: int, everyone: bool) -> Communicator:
     size = own.size or len(own.users)
-    if set(own.places) == set(range(size)):
+    if len(own.places) == size and max(own.places, default=-1) < size:
         ranks, ordered = tuple(own.places[place] for place in range(size)), True
     elif own.size and own.size == world_size:
         ranks, ordered = tuple(range(world_size)), True

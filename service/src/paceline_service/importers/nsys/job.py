@@ -12,6 +12,7 @@ from paceline_service.importers.faults import Faults
 from paceline_service.importers.kineto.job import log_of
 from paceline_service.importers.kineto.rank import RankTimeline, timeline_of
 from paceline_service.importers.kineto.windows import windows_of
+from paceline_service.importers.limits import MAX_RANKS
 from paceline_service.importers.log import EventLog
 from paceline_service.importers.nsys.communicators import communicators
 from paceline_service.importers.nsys.database import Database
@@ -42,6 +43,11 @@ def read_exports(paths: Sequence[Path], faults: Faults) -> EventLog:
         raise InputError(
             f"{sessions[0].path}: nothing tells which of its "
             f"{len(sessions[0].processes)} processes is which rank; {_HOW_TO_TELL}"
+        )
+    most = max([ranks.world_size, *(rank + 1 for rank in ranks.of.values())])
+    if most > MAX_RANKS:
+        raise InputError(
+            f"{sessions[0].path}: a job of {most:,} ranks; at most {MAX_RANKS:,} are read"
         )
     count_steps({process: own for process, own in ranges.items() if process in ranks.of})
     timelines = _timelines(sessions, ranges, ranks, faults)
