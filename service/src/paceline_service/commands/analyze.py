@@ -25,7 +25,10 @@ def main(argv: Sequence[str]) -> int:
 def _analyze(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH", help="Event logs, profiler traces, or directories of them."),
+        typer.Argument(
+            metavar="PATH",
+            help="What a job has left behind: traces, dumps, logs; files, or folders of them.",
+        ),
     ],
     form: Annotated[
         AnalyzeFormat | None,
@@ -67,7 +70,9 @@ def _analyze(
         bool, typer.Option("--strict", help="Refuse input of which anything is unusable.")
     ] = False,
 ) -> int:
-    """Name the rank that slows a job, from its event logs or traces.
+    """Name the rank that slows a job, from its traces, dumps and logs.
+
+    Formats are told by content; several of one job give one answer (docs/offline.md).
 
     With --compare: tell what differs between two runs.
 
