@@ -160,6 +160,7 @@ def apply(told: Told, report: dict[str, Any]) -> None:
     report["findings"] = kept
     if told.findings:
         report["wasted_gpu_s_by_cause"] = _by_cause(kept)
+        _tell_ranks(report)
 
 
 def _by_cause(findings: list[dict[str, Any]]) -> dict[str, float]:
@@ -168,6 +169,16 @@ def _by_cause(findings: list[dict[str, Any]]) -> dict[str, float]:
         if finding["wasted_gpu_s"] is not None:
             total[finding["cause"]] = total.get(finding["cause"], 0.0) + finding["wasted_gpu_s"]
     return {cause: round(s, 9) for cause, s in sorted(total.items(), key=lambda item: -item[1])}
+
+
+def _tell_ranks(report: dict[str, Any]) -> None:
+    """Give each rank the cause of the costliest finding about it, as docs/report.md says."""
+    causes: dict[int, str] = {}
+    for finding in report["findings"]:
+        for rank in finding["ranks"]:
+            causes.setdefault(rank, finding["cause"])
+    for row in report.get("ranks", ()):
+        row["cause"] = causes.get(row["rank"])
 
 
 def _key(finding: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
