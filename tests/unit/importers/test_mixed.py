@@ -188,3 +188,18 @@ def test_dumps_of_a_smaller_job_are_not_taken_for_a_part_of_this_one(tmp_path: P
     report = analyze_paths([tmp_path]).report
     assert [one["kind"] for one in report["findings"]] == ["straggler"]
     assert report["data"]["dropped"] == {"other_job": 4}
+
+
+def test_a_training_log_adds_since_when_and_takes_nothing_away(
+    tmp_path: Path, slow_traces: Path
+) -> None:
+    lines = [
+        f" iteration {i:8d}/ 1000 | consumed samples: {i * 64:12d} | elapsed time per iteration "
+        f"(ms): {(250 if i < 120 else 320) + i % 7 / 2:.1f} | learning rate: 1.0E-04 |"
+        for i in range(1, 201)
+    ]
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    report = analyze_paths([slow_traces, tmp_path]).report
+    assert report["findings"][0]["ranks"] == [2]
+    assert report["data"]["complete"]
+    assert "training log with timings: from iteration 120 on iterations take 2" in told(report)

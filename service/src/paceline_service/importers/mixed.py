@@ -210,7 +210,8 @@ def _who(finding: Json) -> str:
 
 
 def _take_data(data: Json, other: Json, name: str) -> None:
-    data["complete"] = data["complete"] and other["complete"]
+    # Every rank was seen if the lead saw it: a training log has none by nature.
+    data["complete"] = data["complete"] and not other["dropped"]
     for reason, count in other["dropped"].items():
         data["dropped"][reason] = data["dropped"].get(reason, 0) + count
     data["notes"] += [f"{name}: {note}" for note in other["notes"][:_NOTES_OF_OTHERS]]
