@@ -134,6 +134,28 @@ def test_readers_end_with_the_process_that_started_them(traces: list[Path], tmp_
         time.sleep(0.05)
 
 
+def test_ctrl_c_ends_all_without_a_word(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core: nothing is read by other processes")
+    for rank in range(2):
+        text = (
+            b'{"traceEvents": [' + b'{"ph": "X", "cat": "kernel", "name": "n", "ts": 1},' * 800_000
+        )
+        (tmp_path / f"rank{rank}.json").write_bytes(text)
+    code = "import sys; from paceline.cli import main; sys.exit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "analyze", tmp_path], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
+    ) as parent:  # fmt: skip
+        while len(readers := children(parent.pid)) < 2:
+            assert parent.poll() is None, "it ended before it began to read"
+            time.sleep(0.01)
+        os.killpg(parent.pid, signal.SIGINT)
+        output, errors = parent.communicate(timeout=30)
+    assert (parent.returncode, output, errors) == (130, b"", b"")
+    assert not any(is_alive(pid) for pid in readers)
+
+
 def test_a_process_that_reads_needs_no_numpy() -> None:
     code = "import paceline_service.importers.kineto.worker, sys; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -109,7 +109,8 @@ class _Pool:
                 self._processes.append(
                     subprocess.Popen(
                         [sys.executable, "-c", _START, *sys.path],
-                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                        # A terminal's Ctrl-C goes to this process alone, which ends the others.
+                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
                     )
                 )  # fmt: skip
         except BaseException:

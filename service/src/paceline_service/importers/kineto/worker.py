@@ -7,7 +7,6 @@ when nobody gives it paths any more, also because the one that started it has di
 from __future__ import annotations
 
 import os
-import signal
 import struct
 import sys
 import traceback
@@ -26,8 +25,6 @@ _MAX_INT = 1 << 63
 
 def main() -> None:
     """Serve until there are no more paths."""
-    # The terminal's Ctrl-C goes to all: the one that started this says what there is to say.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     try:
         while (frame := read_frame(source)) is not None:
