@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.flight_recorder import read_dumps
+from paceline_service.importers.flight_recorder.answer import read_dumps
 from paceline_service.importers.sources import analyze_paths
 from tests.integration.collector.kit import TOKEN, CollectorProcess, wait_for_state, wait_until
 

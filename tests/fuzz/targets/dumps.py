@@ -11,7 +11,7 @@ from typing import Any
 from tests.fuzz.mutate import mutate_bytes, mutate_value
 from tests.fuzz.targets.files import check_files, join, mutate_files
 from tests.fuzz.targets.kineto import change_json
-from tests.unit.importers.test_flight_recorder import dumps_of, entry
+from tests.unit.importers.flight_dumps import dumps_of, entry
 
 _FORBIDDEN = ("os.", "subprocess.", "socket.", "shutil.", "ctypes.", "exec", "pty.", "urllib.")
 _HARMLESS = ("os.listdir", "os.scandir", "os.mkdir", "os.rmdir", "os.remove", "os.fwalk", "shutil.")
