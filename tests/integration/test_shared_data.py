@@ -213,7 +213,9 @@ def test_the_published_pipeline_gives_the_published_figures() -> None:
     published = expected["published"]
     assert report["what_if"]["m_s"] == pytest.approx(published["Ms"], abs=0.0005)
     assert report["what_if"]["m_w"] == pytest.approx(published["Mw"], abs=0.0005)
-    assert report["what_if"]["slowdown"] == pytest.approx(published["blocking_slowdown"], abs=0.0005)
+    assert report["what_if"]["slowdown"] == pytest.approx(
+        published["blocking_slowdown"], abs=0.0005
+    )
     evidence = " ".join(finding["evidence"])
     assert f"M_S = {published['Ms']:.2f}" in evidence
     assert f"M_W = {published['Mw']:.2f}" in evidence
@@ -245,25 +247,30 @@ def test_of_eight_recorded_pipeline_ranks_the_last_stage_is_slowest() -> None:
     (finding,) = report["findings"]
     assert finding["ranks"] == [7]
     assert finding["slowdown"] == pytest.approx(1.087, abs=0.001)
-    assert finding["first_step"] == 2  # the first iteration compiles
+    # The first iteration compiles.
+    assert (finding["first_step"], finding["last_step"]) == (2, 20)
+    timings = report["data"]["timings"]
+    assert timings["warm_up"] == [1]
+    assert timings["stages"][7]["ratio"] == pytest.approx(1.087, abs=0.0005)
 
 
 @pytest.mark.parametrize(
-    ("name", "world_size", "reports"),
+    ("name", "world_size", "reports", "each"),
     [
-        ("gpt2-meg_meg_gpt2_base_n4_dp1_tp4_pp4-1809579.out", 16, 20),
-        ("gpt2-meg_meg_gpt2_base_n8_dp1_tp4_pp8-1809562.out", 32, 20),
-        ("superbench_megatron_deepspeed.log", 16, 5),
+        ("gpt2-meg_meg_gpt2_base_n4_dp1_tp4_pp4-1809579.out", 16, 20, 10),
+        ("gpt2-meg_meg_gpt2_base_n8_dp1_tp4_pp8-1809562.out", 32, 20, 10),
+        ("superbench_megatron_deepspeed.log", 16, 5, 1),
     ],
 )
 def test_recorded_logs_without_times_of_each_rank_accuse_nobody(
-    name: str, world_size: int, reports: int
+    name: str, world_size: int, reports: int, each: int
 ) -> None:
     report = analyze_paths([shared_data("megatron_logs") / name]).report
     assert report["verdict"] == "insufficient_evidence"
     assert report["findings"] == []
     assert report["job"]["world_size"] == world_size
-    assert report["data"]["timings"]["reports"] == reports
+    timings = report["data"]["timings"]
+    assert (timings["reports"], timings["iterations_per_report"]) == (reports, each)
 
 
 def test_one_record_of_the_inspector_is_read_and_is_no_evidence() -> None:

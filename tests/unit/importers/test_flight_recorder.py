@@ -15,7 +15,6 @@ from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.flight_recorder.answer import read_dumps
 from paceline_service.importers.sources import analyze_paths
-from tests.fakes.captures import shared_data
 from tests.unit.importers.flight_dumps import dumps_of, entry, group, status, write
 
 
@@ -182,25 +181,6 @@ def test_one_unreadable_dump_among_others_is_told_and_left_out(tmp_path: Path) -
     assert answer.report["findings"][0]["ranks"] == [3]
     assert not answer.report["data"]["complete"]
     assert any("_dump_1" in note and "truncated" in note for note in answer.faults.notes())
-
-
-@pytest.mark.parametrize(
-    ("incident", "cause", "says"),
-    [
-        ("gpu_error_2nd", "gpu_fault", "completion lag"),
-        ("lock_gil_1st", "host", "enqueue lag"),
-    ],
-)
-def test_the_published_incidents_name_exactly_the_injected_ranks(
-    incident: str, cause: str, says: str
-) -> None:
-    directory = shared_data("flight_recorder_16rank")
-    expected = json.loads((directory / "expected.json").read_text())["incidents"][incident]
-    report = analyze_paths([directory / incident]).report
-    assert report["verdict"] == "hang"
-    assert [finding["ranks"] for finding in report["findings"]] == [expected["fault_ranks"]]
-    assert report["findings"][0]["cause"] == cause
-    assert says in report["findings"][0]["evidence"][0]
 
 
 def test_dumps_of_two_jobs_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from paceline.errors import InputError
 from paceline_service.importers.nccl_inspector.recognize import begins_inspector
 from paceline_service.importers.nccl_inspector.steps import find_period
 from paceline_service.importers.sources import analyze_paths
-from tests.fakes.captures import shared_data
 from tests.unit.importers.inspector_files import InspectorJob, write_inspector
 
 Report = dict[str, Any]
@@ -291,10 +290,3 @@ def test_a_period_is_taken_only_where_it_holds_for_all_that_is_known() -> None:
     assert find_period(numbers, np.full(60, 8, dtype=np.int64)) == 1
     too_small = numbers % 4 != 0  # one in four is below the size that is recorded
     assert find_period(numbers[too_small], np.full(45, 8, dtype=np.int64)) == 4
-
-
-def test_a_real_record_is_read_and_alone_is_no_evidence() -> None:
-    path = shared_data("nccl") / "nccl_inspector_one_record.jsonl"
-    report = analyze_paths([path]).report
-    assert report["verdict"] == "insufficient_evidence"
-    assert (report["job"]["world_size"], report["job"]["ranks_observed"]) == (3, 1)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from paceline.errors import InputError
 from paceline_service.importers.sources import analyze_paths
 from paceline_service.importers.timing_logs.primus_order import schedule
-from tests.fakes.captures import shared_data
 from tests.unit.importers.primus_dumps import (
     interleaved_times,
     pipeline_times,
@@ -149,16 +147,3 @@ def test_interleaved_chunks_go_in_groups_of_as_many_micro_batches_as_there_are_s
     order = schedule(8, 2, 2, backward=False)
     assert order == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (3, 0), (2, 1), (3, 1)]
     assert schedule(4, 2, 2, backward=True) == [(0, 1), (1, 1), (0, 0), (1, 0)]
-
-
-def test_the_recorded_pipeline_of_eight_has_its_last_stage_slowest() -> None:
-    report = report_of(shared_data("primus_pp8"))
-    assert report["verdict"] == "stage_imbalance"
-    (finding,) = report["findings"]
-    assert finding["ranks"] == [7]
-    assert finding["slowdown"] == pytest.approx(1.087, abs=0.001)
-    assert (finding["first_step"], finding["last_step"]) == (2, 20)
-    timings = report["data"]["timings"]
-    assert timings["warm_up"] == [1]
-    assert timings["stages"][7]["ratio"] == pytest.approx(1.087, abs=0.0005)
-    json.dumps(report, allow_nan=False)

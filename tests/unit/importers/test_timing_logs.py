@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from paceline_service.export.words import headline
-from paceline_service.importers.sources import analyze_paths
-from tests.fakes.captures import shared_data
 from tests.unit.importers import timing_texts
 from tests.unit.importers.timing_texts import (
     Answer,
@@ -303,19 +301,3 @@ def test_lists_that_name_every_rank_are_times_of_every_rank(answer: Answer) -> N
 
 
 # Recorded
-
-
-@pytest.mark.parametrize(
-    ("name", "reports", "each"),
-    [
-        ("gpt2-meg_meg_gpt2_base_n4_dp1_tp4_pp4-1809579.out", 20, 10),
-        ("gpt2-meg_meg_gpt2_base_n8_dp1_tp4_pp8-1809562.out", 20, 10),
-        ("superbench_megatron_deepspeed.log", 5, 1),
-    ],
-)
-def test_recorded_logs_are_read(name: str, reports: int, each: int) -> None:
-    report = analyze_paths([shared_data("megatron_logs") / name]).report
-    assert report["verdict"] == "insufficient_evidence"
-    timings = report["data"]["timings"]
-    assert (timings["reports"], timings["iterations_per_report"]) == (reports, each)
-    assert report["job"]["world_size"] == (32 if "n8" in name else 16)
