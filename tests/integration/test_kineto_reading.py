@@ -128,10 +128,7 @@ def test_readers_end_with_the_process_that_started_them(traces: list[Path], tmp_
         assert len(readers) == 2
         parent.kill()
         parent.wait()
-    deadline = time.monotonic() + 20
-    while alive := [pid for pid in readers if is_alive(pid)]:
-        assert time.monotonic() < deadline, f"{alive} outlive the process that started them"
-        time.sleep(0.05)
+    wait_for_the_end_of(readers)
 
 
 def test_ctrl_c_ends_all_without_a_word(tmp_path: Path) -> None:
@@ -153,7 +150,7 @@ def test_ctrl_c_ends_all_without_a_word(tmp_path: Path) -> None:
         os.killpg(parent.pid, signal.SIGINT)
         output, errors = parent.communicate(timeout=30)
     assert (parent.returncode, output, errors) == (130, b"", b"")
-    assert not any(is_alive(pid) for pid in readers)
+    wait_for_the_end_of(readers)
 
 
 def test_a_process_that_reads_needs_no_numpy() -> None:
@@ -183,6 +180,14 @@ def test_pieces_hold_no_more_than_what_was_read(
     sizes = [sum(map(len, piece.tables)) for piece in pieces.read_pieces(traces[0])]
     assert len(sizes) > 5
     assert max(sizes) < 1 << 16
+
+
+def wait_for_the_end_of(readers: list[int]) -> None:
+    """Wait for processes that end by themselves, because nobody gives them paths any more."""
+    deadline = time.monotonic() + 20
+    while alive := [pid for pid in readers if is_alive(pid)]:
+        assert time.monotonic() < deadline, f"{alive} outlive the process that started them"
+        time.sleep(0.05)
 
 
 def children(parent: int | None = None) -> list[int]:

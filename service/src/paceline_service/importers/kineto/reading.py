@@ -28,7 +28,7 @@ WORTH_ONE_BYTES = 1 << 20
 """From where on one process gains time, if numpy is imported meanwhile."""
 _UNPACKED = 12
 """How many times longer than its gzip file a trace is, about."""
-_WAITING = 64
+_WAITING = 256
 """Pieces that may wait to be assembled, so that readers never run away."""
 _LOOK_S = 0.2
 _START = (
