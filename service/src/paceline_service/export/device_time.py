@@ -87,9 +87,13 @@ def device_sentences(times: Sequence[DeviceTime]) -> list[str]:
         return []
     computing = (whole.compute_ns + whole.overlap_ns) / whole.window_ns
     exposed, idle = format_ratio(whole.exposed_ratio), format_ratio(whole.idle_ratio)
+    on_gpu = any(one.on_gpu for one in times)
     sentences = [
-        f"The {device_word(times)} compute {format_ratio(computing)} of the time, stand in exposed "
-        f"communication {exposed}, and are idle {idle}."
+        f"The GPUs compute {format_ratio(computing)} of the time, stand in exposed communication "
+        f"{exposed}, and are idle {idle}."
+        if on_gpu
+        else f"The CPUs compute in operators of torch {format_ratio(computing)} of the time and "
+        f"stand in exposed communication {exposed}; {idle} is in neither: Python, data, sleep."
     ]
     if whole.overlap_ratio is not None:
         text = f"Of their communication {format_ratio(whole.overlap_ratio)} overlaps computation"
@@ -100,7 +104,9 @@ def device_sentences(times: Sequence[DeviceTime]) -> list[str]:
             )
         sentences.append(text + ".")
     sentences += _extremes(times, lambda one: one.exposed_ratio, "exposed communication")
-    sentences += _extremes(times, lambda one: one.idle_ratio, "idle time")
+    sentences += _extremes(
+        times, lambda one: one.idle_ratio, "idle time" if on_gpu else "time in neither"
+    )
     return sentences
 
 
