@@ -68,3 +68,8 @@ def test_an_operation_that_one_row_lacks_is_no_zero() -> None:
     lost = [row for row in rows if row[:4] != (1, 0, 4, "gc")]
     assert len(lost) == len(rows) - 1
     assert published_figures(columns(lost, stages=1)) is None
+
+
+def test_a_trace_without_the_first_row_has_no_such_figures() -> None:
+    rows = [row for row in replicas([1.0, 2.0]) if row[0] == 1]
+    assert published_figures(columns(rows, stages=1)) is None

@@ -52,6 +52,8 @@ def published_figures(trace: TraceColumns) -> Published | None:
     if not computes.any() or int(trace.chunk[computes].min()) < 0:
         return None
     template = Template(trace)
+    if not template.start_s:
+        return None
     walked = len(template.start_s) * (template.rows + template.stages)
     if walked > _MAX_WALKED or walked * (len(trace) // len(template.start_s)) > _MAX_ADDED:
         return None
