@@ -90,7 +90,8 @@ class Log:
 
     def heard(self, *_args: object) -> None: ...
 
-    def more_to_come(self, *_args: object, **_values: object) -> None: ...
+    def more_to_come(self, rank: int, *, more: bool) -> None:
+        self._note("more", rank, more)
 
     def _note(self, name: str, rank: int, value: object) -> None:
         self.calls.setdefault((name, rank), []).append(value)
@@ -99,11 +100,12 @@ class Log:
 class Fed:
     """A feed and the sink behind it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **of_replay: Any) -> None:
         self.log = Log()
         self.feed = FrameFeed(
-            ATTEMPT, self.log, wait_ns=WAIT_NS, arrivals=self.log, on_telemetry=self.log.telemetry
-        )
+            ATTEMPT, self.log, wait_ns=WAIT_NS, arrivals=self.log, on_telemetry=self.log.telemetry,
+            **of_replay,
+        )  # fmt: skip
         self._number = 0
 
     def take(self, frame: Frame | Bundle, at_ns: int = 0, first_seq: int = 0) -> None:
@@ -250,6 +252,27 @@ def test_what_retention_deleted_of_a_stream_is_no_missing_frame() -> None:
     fed.take(bundle(of_step(5), 3), first_seq=3)
     assert fed.steps(0) == [5]
     assert fed.feed.dropped(0) == {"frames_deleted": 5}
+
+
+def test_a_replay_waits_for_members_until_the_last_stored_bundle_that_can_hold_them() -> None:
+    fed = Fed(missing={}, ends={STREAM: 3})
+    for seq in (0, 1):
+        fed.take(bundle(of_step(seq), seq))
+    assert [fed.log.calls["more", rank][-1] for rank in range(WORLD)] == [True] * WORLD
+    fed.take(bundle(of_step(2, range(1, WORLD)), 2))  # rank 0 has gone, or was not due
+    assert [fed.log.calls["more", rank][-1] for rank in range(WORLD)] == [False, True, True, True]
+    fed.take(bundle(of_step(3, range(1, WORLD)), 3))
+    fed.feed.settle()
+    assert [fed.log.calls["more", rank][-1] for rank in range(WORLD)] == [False] * WORLD
+
+
+def test_after_a_replay_nobody_is_known_to_come() -> None:
+    fed = Fed(missing={}, ends={STREAM: 9})
+    fed.take(bundle(of_step(0), 0))
+    assert fed.log.calls["more", 2][-1]
+    fed.feed.settle()
+    fed.feed.replayed()
+    assert [fed.log.calls["more", rank][-1] for rank in range(WORLD)] == [False] * WORLD
 
 
 @pytest.mark.parametrize("seqs", [[0, 1, 2], [2, 1, 0]])

@@ -98,9 +98,9 @@ class FrameFeed(FeedState):
         for stream in self.streams.values():
             stream.buffer.wait_again(self._wait_ns)
             self._expect(stream.incarnation, [stream], more=False)
-        for name, bundles in self.bundles.items():
+        for bundles in self.bundles.values():
             bundles.buffer.wait_again(self._wait_ns)
-            self._expect(name, [one for one in bundles.members if one is not None], more=False)
+        self._expect_nothing()
         self._ends = {}
 
     def _apply(self, stream: Stream, committed: CommittedFrame) -> None:
@@ -210,7 +210,8 @@ class FrameFeed(FeedState):
 
     def _meet(self, of: BundleStream, bundle: Bundle, committed: CommittedFrame) -> None:
         """Find the streams of the members of a bundle, and declare what they define."""
-        begins = of.origin is None
+        begins = not of.members
+        more = self._ends.get(bundle.incarnation, -1) > bundle.frame_seq
         origin = bundle.origin
         members: list[Stream | None] = []
         for place, member in enumerate(origin.members):
@@ -220,8 +221,6 @@ class FrameFeed(FeedState):
                 # Where the store is read, what is not in it was deleted.
                 deleted = seq if begins and (of.first_seq or self._missing is not None) else 0
                 stream = self._open(bundle, member, deleted)
-                if self._ends.get(bundle.incarnation, -1) > bundle.frame_seq:
-                    self._expect(bundle.incarnation, [stream], more=True)
             if stream.rank != member.rank:
                 stream.lost["rank_mismatch"] += 1
                 members.append(None)
@@ -231,6 +230,12 @@ class FrameFeed(FeedState):
                 if stream.definitions.get(definition.index) != definition:
                     self._declare(stream, definition)
             members.append(stream)
+            if more:
+                self._expect(bundle.incarnation, [stream], more=True)
+        # Who is in it no longer may never come again; who does is expected again.
+        kept = set(origin.incarnations)
+        gone = [one for one in of.members if one is not None and one.incarnation not in kept]
+        self._expect(bundle.incarnation, gone, more=False)
         of.origin, of.members = origin, members
         of.anchors, of.reporting = None, set()
 

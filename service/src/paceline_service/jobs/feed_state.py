@@ -296,6 +296,13 @@ class FeedState:
         )  # fmt: skip
         return table[usable]
 
+    def _expect_nothing(self) -> None:
+        """Say that the store holds no more of anybody."""
+        for rank, names in self._to_come.items():
+            if names and self._arrivals is not None:
+                self._arrivals.more_to_come(rank, more=False)
+        self._to_come.clear()
+
     def _buffers(self) -> Iterator[ReorderBuffer[CommittedFrame]]:
         yield from (stream.buffer for stream in self.streams.values())
         yield from (bundles.buffer for bundles in self.bundles.values())
