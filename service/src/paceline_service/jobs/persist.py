@@ -66,6 +66,7 @@ class Persister:
         self._written_mono_s: dict[int, float] = {}
         self._gaps: set[int] = set()
         self._task: asyncio.Task[None] | None = None
+        self._flushing = asyncio.Lock()
         self.steps_given_up = 0
         self.lanes_given_up = 0
         self.failures = 0
@@ -77,7 +78,8 @@ class Persister:
     async def stop(self) -> None:
         """Write what is left, and end."""
         if self._task is not None:
-            self._task.cancel()
+            async with self._flushing:  # what a flush has taken would be lost in its middle
+                self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         for pending in self._pending.values():
             pending.urgent = True
@@ -237,7 +239,8 @@ class Persister:
         while True:
             await asyncio.sleep(FLUSH_S)
             try:
-                await self.flush()
+                async with self._flushing:
+                    await self.flush()
                 if time.monotonic() - tidied_s > TIDY_S:
                     tidied_s = time.monotonic()
                     await self._tidy()
