@@ -191,10 +191,18 @@ def wait_for_the_end_of(readers: list[int]) -> None:
 
 
 def children(parent: int | None = None) -> list[int]:
+    """Return the processes that read for ``parent``; a test run has other children, too."""
     found: list[int] = []
     for task in Path(f"/proc/{parent or os.getpid()}/task").iterdir():
         found += map(int, (task / "children").read_text().split())
-    return [pid for pid in found if is_alive(pid)]
+    return [pid for pid in found if is_alive(pid) and reads(pid)]
+
+
+def reads(pid: int) -> bool:
+    try:
+        return b"importers.kineto.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def is_alive(pid: int) -> bool:
