@@ -103,7 +103,7 @@ def test_rings_of_writers_that_died_before_the_sidecar_started_are_read(
     processes: Processes,
 ) -> None:
     closed = processes.writer(rank=0, world=2, total=700)
-    assert closed.wait(10) == 0
+    assert closed.wait(30) == 0
     killed = processes.writer(rank=1, world=2, total=300, end="hang")
     assert killed.stdout is not None
     killed.stdout.readline()
@@ -139,12 +139,12 @@ def test_what_sigterm_could_not_send_is_sent_by_the_next_sidecar(processes: Proc
     unreachable.close()
     sidecar = processes.sidecar("--url", unreachable.url, "--drain-s", "0.3")
     writer = processes.writer(total=900)
-    assert writer.wait(10) == 0
+    assert writer.wait(30) == 0
     wait_until(lambda: not list(processes.runtime_dir.glob("*.ring")))
     sidecar.terminate()
-    assert sidecar.wait(5) == 0
+    assert sidecar.wait(30) == 0
     with FakeCollector(unreachable.port) as collector:
-        assert processes.sidecar("--url", collector.url, "--drain").wait(10) == 0
+        assert processes.sidecar("--url", collector.url, "--drain").wait(30) == 0
     assert collector.got.sequences() == list(range(900))
     assert list((processes.runtime_dir / "spool").glob("*.seg")) == []
 
@@ -153,7 +153,7 @@ def test_left_over_rings_do_not_end_a_sidecar_that_waits_for_its_job(
     processes: Processes,
 ) -> None:
     left_over = processes.writer(total=30)
-    assert left_over.wait(10) == 0
+    assert left_over.wait(30) == 0
     time.sleep(1.1)
     with FakeCollector() as collector:
         sidecar = processes.sidecar("--url", collector.url, "--exit-when-idle")
@@ -161,7 +161,7 @@ def test_left_over_rings_do_not_end_a_sidecar_that_waits_for_its_job(
         time.sleep(1.3)
         assert sidecar.poll() is None
         processes.writer(total=40)
-        assert sidecar.wait(10) == 0
+        assert sidecar.wait(30) == 0
     assert len(collector.got.ended()) == 2
 
 
@@ -173,7 +173,7 @@ def test_interrupt_ends_it_like_sigterm(processes: Processes) -> None:
         writer.stdout.readline()
         wait_until(lambda: len(collector.got.frames) > 0)
         sidecar.send_signal(signal.SIGINT)
-        assert sidecar.wait(5) == 0
+        assert sidecar.wait(30) == 0
     assert collector.got.sequences() == list(range(100))
 
 
@@ -219,7 +219,7 @@ def test_refused_frames_are_dropped_and_counted_in_the_next_ones(processes: Proc
 def test_ring_that_is_overwritten_faster_than_it_is_read_is_counted(processes: Processes) -> None:
     with FakeCollector() as collector:
         writer = processes.writer(total=5000, capacity=256)
-        assert writer.wait(10) == 0
+        assert writer.wait(30) == 0
         assert processes.sidecar("--url", collector.url, "--drain").wait(15) == 0
     arrived = collector.got.sequences()
     assert arrived == list(range(5000 - 255, 5000))
@@ -243,12 +243,12 @@ def test_second_sidecar_for_the_same_directory_leaves(processes: Processes) -> N
     with FakeCollector() as collector:
         processes.sidecar("--url", collector.url)
         wait_until(lambda: "serving" in processes.log.read_text())
-        assert processes.sidecar("--url", collector.url).wait(10) == 0
+        assert processes.sidecar("--url", collector.url).wait(30) == 0
     assert "another sidecar serves" in processes.log.read_text()
 
 
 def test_sidecar_without_a_goal_says_what_to_set(processes: Processes) -> None:
-    assert processes.sidecar().wait(10) == 2
+    assert processes.sidecar().wait(30) == 2
     assert "PACELINE_URL" in processes.log.read_text()
 
 
@@ -270,7 +270,7 @@ def test_sidecar_whose_starter_and_collector_are_gone_ends_and_leaves_its_spool(
     )  # fmt: skip
     assert starter.stdout is not None
     sidecar = int(starter.stdout.readline())
-    assert processes.writer(total=50).wait(10) == 0
+    assert processes.writer(total=50).wait(30) == 0
     wait_until(lambda: not list(processes.runtime_dir.glob("*.ring")))
     starter.kill()
     starter.wait()

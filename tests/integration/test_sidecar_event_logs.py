@@ -96,7 +96,7 @@ def test_sigterm_leaves_a_readable_log_that_the_next_sidecar_goes_on_with(
     wait_until(lambda: any(logs.glob("*.ndjson")))
     time.sleep(0.4)
     sidecar.terminate()
-    assert sidecar.wait(5) == 0
+    assert sidecar.wait(30) == 0
     (file,) = logs.iterdir()
     lines = read(file)
     assert isinstance(lines[0], LogHeader)
@@ -106,6 +106,6 @@ def test_sigterm_leaves_a_readable_log_that_the_next_sidecar_goes_on_with(
     so_far = sequences(lines)
     assert so_far == list(range(len(so_far)))
     assert processes.sidecar("--events-dir", str(logs), "--exit-when-idle").wait(15) == 0
-    assert writer.wait(5) == 0
+    assert writer.wait(30) == 0
     (file,) = logs.iterdir()
     assert sequences(read(file)) == list(range(800))

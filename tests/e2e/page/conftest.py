@@ -69,7 +69,7 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
     ) -> Any:
         window = browser.new_context(viewport={"width": width, "height": height}, **context)
         page = window.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(40_000)
         said: list[str] = []
 
         def on_console(message: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-PATIENCE_S = 15.0
+PATIENCE_S = 40.0
 DASH = "\u2013"
 """Between two steps or ranks, and for what is not known."""
 

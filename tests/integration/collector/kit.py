@@ -51,7 +51,7 @@ class CollectorProcess:
         ready = self.directory / "ready.json"
         ready.unlink(missing_ok=True)
         self.process = self.spawn("--ready-file", str(ready), *arguments)
-        wait_until(lambda: ready.exists() or self.process.poll() is not None, 20)
+        wait_until(lambda: ready.exists() or self.process.poll() is not None, 60)
         assert ready.exists(), self.log.read_text()
         told = json.loads(ready.read_text())
         assert told["pid"] == self.process.pid
@@ -107,7 +107,7 @@ class CollectorProcess:
             connection.close()
 
 
-def wait_until(is_so: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+def wait_until(is_so: Callable[[], Any], timeout_s: float = 40.0) -> Any:
     """Return what ``is_so`` returns once it is true."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
@@ -208,7 +208,7 @@ def is_ready(client: Client) -> bool:
         return False
 
 
-def wait_for_state(client: Client, job: str, state: str, timeout_s: float = 15) -> dict[str, Any]:
+def wait_for_state(client: Client, job: str, state: str, timeout_s: float = 40) -> dict[str, Any]:
     """Return the row of a job once it is in ``state``."""
 
     def row() -> Any:

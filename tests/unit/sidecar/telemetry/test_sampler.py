@@ -70,7 +70,7 @@ def start(roots: Roots) -> Iterator[Start]:
 
 
 def collect_until(
-    telemetry: Telemetry, rings: list[Ring], condition: Callable[[], bool], timeout_s: float = 10
+    telemetry: Telemetry, rings: list[Ring], condition: Callable[[], bool], timeout_s: float = 40
 ) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
@@ -251,7 +251,7 @@ def test_a_call_that_never_returns_holds_up_nothing_and_is_told(
     began_s = time.monotonic()
     telemetry.collect(rings, mono_ns())
     telemetry.close()
-    assert time.monotonic() - began_s < 2
+    assert time.monotonic() - began_s < 20  # the call hangs for 30
     free.set()
 
 
