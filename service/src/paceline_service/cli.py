@@ -89,6 +89,13 @@ def database(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def plan(argv: Sequence[str]) -> int:
+    """Say what a step should cost, and what would change it."""
+    from paceline_service.commands.plan import main
+
+    return main(argv)
+
+
 def bench(argv: Sequence[str]) -> int:
     """Measure what Paceline costs."""
     from paceline_service.bench.command import main

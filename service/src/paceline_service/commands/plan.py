@@ -1,0 +1,18 @@
+"""``paceline plan``: what a step should cost, from the machine's numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline_service.commands.sub_commands import SubCommand, run_sub_command
+
+_ABOUT = (
+    "What a training step should cost, by the arithmetic alone: nothing is measured or started."
+)
+app: dict[str, SubCommand] = {}
+"""The sub-commands; each line names a module that is imported when it is called."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the verb and return its exit status."""
+    return run_sub_command("plan", _ABOUT, app, argv)
