@@ -29,7 +29,7 @@ def requirements() -> str:
     """Return the requirements to resolve, in pip's format."""
     lines = [
         f"-e {ROOT}/agent[sidecar]",
-        f"-e {ROOT}/service[nats,oidc,parquet,postgresql]",
+        f"-e {ROOT}/service[nats,oidc,parquet,plots,postgresql]",
         f"-e {ROOT}/dashboards",
         f"-r {ROOT}/requirements-dev.txt",
         *TORCH_NEEDS,

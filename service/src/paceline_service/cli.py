@@ -96,6 +96,13 @@ def plan(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def simulate(argv: Sequence[str]) -> int:
+    """Say how ranks that are not equally fast wait for each other."""
+    from paceline_service.commands.simulate import main
+
+    return main(argv)
+
+
 def bench(argv: Sequence[str]) -> int:
     """Measure what Paceline costs."""
     from paceline_service.bench.command import main

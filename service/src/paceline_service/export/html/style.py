@@ -18,6 +18,12 @@ color-scheme:light;--paper:#f4f6f8;--surface:#fff;--ink:#14202c;--ink-2:#465564;
 --heat-0:#f4f8fb;--heat-1:#d5e4f0;--heat-2:#a9cbe4;--heat-3:#7bb0da;--heat-4:#528dbb;
 --heat-5:#336592;--heat-6:#143d66;
 """
+LIGHT = dict(
+    one.strip().removeprefix("--").split(":", 1)
+    for one in _LIGHT.replace("\n", "").split(";")
+    if one.startswith("--")
+)
+"""Colours by name, for pictures that no style sheet reaches."""
 _DARK = """
 color-scheme:dark;--paper:#0d1218;--surface:#141b23;--ink:#e7edf3;--ink-2:#aab7c4;--ink-3:#93a1af;--link:#7db0ff;
 --line:#2e3a46;--line-2:#212b35;--bad:#ff9457;--bad-soft:#33211a;--good:#5cc8c4;--good-soft:#12292c;

@@ -1,0 +1,17 @@
+"""``paceline simulate``: how ranks that are not equally fast wait for each other, by the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline_service.commands.sub_commands import SubCommand, run_sub_command
+
+_HERE = "paceline_service.commands"
+_ABOUT = "How ranks wait for each other, by the model alone: nothing is measured or started."
+app: dict[str, SubCommand] = {}
+"""The sub-commands; each line names a module that is imported when it is called."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the verb and return its exit status."""
+    return run_sub_command("simulate", _ABOUT, app, argv)
