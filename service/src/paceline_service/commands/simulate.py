@@ -8,7 +8,11 @@ from paceline_service.commands.sub_commands import SubCommand, run_sub_command
 
 _HERE = "paceline_service.commands"
 _ABOUT = "How ranks wait for each other, by the model alone: nothing is measured or started."
-app: dict[str, SubCommand] = {}
+app: dict[str, SubCommand] = {
+    "exact": SubCommand(
+        f"{_HERE}.simulate_exact", "simulate_exact", "that K ranks train as one machine does"
+    ),
+}
 """The sub-commands; each line names a module that is imported when it is called."""
 
 
