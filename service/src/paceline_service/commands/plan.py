@@ -9,7 +9,12 @@ from paceline_service.commands.sub_commands import SubCommand, run_sub_command
 _ABOUT = (
     "What a training step should cost, by the arithmetic alone: nothing is measured or started."
 )
-app: dict[str, SubCommand] = {}
+_HERE = "paceline_service.commands"
+app: dict[str, SubCommand] = {
+    "gamma": SubCommand(
+        f"{_HERE}.plan_gamma", "plan_gamma", "Communication over compute: would more ranks help?"
+    ),
+}
 """The sub-commands; each line names a module that is imported when it is called."""
 
 

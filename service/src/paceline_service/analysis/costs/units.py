@@ -144,7 +144,7 @@ def parse_count(text: str, argument: str, *, unit: str = "them", least: int = 1)
     Raises:
         ConfigError: it is none, or smaller than ``least``.
     """
-    expected = f"a whole number of {unit}, at least {least}, such as 7e9, 7B or 66M"
+    expected = f"a whole number of {unit}, at least {least}, such as 2048, 66M or 7e9"
     number, suffix = _split(text, argument, expected)
     if suffix not in _COUNT:
         raise ConfigError(f"{argument} is {text!r}: {suffix!r} is not understood; give {expected}")
