@@ -1,0 +1,1 @@
+"""Models of execution: ranks that are not equally fast, and what their waiting costs."""
