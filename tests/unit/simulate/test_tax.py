@@ -74,8 +74,9 @@ def test_drawn_step_times_agree_with_the_closed_forms(noise: Noise) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", LAWS, ids=lambda one: f"{one.law}-{one.spread:g}")
 def test_drawn_step_times_agree_for_thousands_of_ranks(noise: Noise) -> None:
-    for tax in taxes(noise, (1000, 4096, 16_384), FACTORS, 4000, 11):
-        assert tax.tax == pytest.approx(tax.tax_expected, abs=4 * tax.tax_error + 1e-9)
+    for tax in taxes(noise, (1000, 4096, 16_384), FACTORS, 1000, 11):
+        # What happens in fewer than one step of 1000 shows in no standard error.
+        assert tax.tax == pytest.approx(tax.tax_expected, abs=4 * tax.tax_error + 1e-4)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -15,11 +17,14 @@ def generator(seed: int) -> np.random.Generator:
     Args:
         seed: any whole number; its sign does not count, as in Python.
     """
-    words, left = [], abs(seed)
+    words: list[int] = []
+    left = abs(seed)
     while left or not words:
         words.append(left & 0xFFFFFFFF)
         left >>= 32
+    # The legacy generator seeds its twister as CPython does, the new one does not.
+    legacy = np.random.RandomState(np.array(words, dtype=np.uint32))
     twister = np.random.MT19937()
-    # By the public way: the legacy generator seeds as CPython does, the new one does not.
-    twister.state = np.random.RandomState(words).get_state(legacy=False)
+    state: Any = legacy.get_state(legacy=False)
+    twister.state = state
     return np.random.Generator(twister)
