@@ -22,8 +22,8 @@ def generator(seed: int) -> np.random.Generator:
     while left or not words:
         words.append(left & 0xFFFFFFFF)
         left >>= 32
-    # The legacy generator seeds its twister as CPython does, the new one does not.
-    legacy = np.random.RandomState(np.array(words, dtype=np.uint32))
+    # The legacy generator seeds its twister as CPython does, if the words come as a list.
+    legacy = np.random.RandomState(words)
     twister = np.random.MT19937()
     state: Any = legacy.get_state(legacy=False)
     twister.state = state
