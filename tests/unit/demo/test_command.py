@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from paceline.errors import ConfigError
-from paceline_service.demo.command import job_command, job_environment, main, what_failed
+from paceline_service.demo.command import job_command, job_environment, main
 from paceline_service.demo.expect import Expectation, parse_expectation
+from paceline_service.demo.session import what_failed
 
 
 def report(verdict: str, ranks: list[int], phase: str | None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from paceline.errors import InputError
 from paceline_service.bench.sink import Sink
-from paceline_service.demo.command import SHARED_MEMORY
 from paceline_service.demo.processes import stop, without_paceline
+from paceline_service.demo.session import SHARED_MEMORY
 
 RANKS = 2
 """One a core of the smallest machine that this runs on."""

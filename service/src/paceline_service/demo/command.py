@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
-import re
 import secrets
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -26,6 +22,13 @@ from paceline_service.demo.expect import Expectation, parse_expectation
 from paceline_service.demo.feed import Feed
 from paceline_service.demo.live import View, plain_line, render, save_picture
 from paceline_service.demo.processes import Collector, Job, without_paceline
+from paceline_service.demo.session import (
+    keep_page,
+    require_torch,
+    ring_directory,
+    terminate,
+    watch,
+)
 from paceline_service.export.text import render_text
 
 JOB = "demo"
@@ -33,24 +36,19 @@ RANKS = 4
 DEFAULT_STEPS = 280
 MIN_STEPS = 30
 TRAIN_SCRIPT = Path(__file__).with_name("train.py")
-POLL_PERIOD_S = 0.5
 PLAIN_PERIOD_S = 3.0
-DRAIN_TIMEOUT_S = 20.0
-MAX_SAID_LINES = 40
-LAUNCHER_LINE = re.compile(r"[EW]\d{4} .*torch/distributed/elastic")
-SHARED_MEMORY = Path("/dev/shm")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the demonstration; returns 0 when it ran and a report was made."""
     options = _parser().parse_args(argv)
     console = Console(highlight=False)
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, terminate)
     try:
         expectation = parse_expectation(options.expect) if options.expect else None
         if options.steps < MIN_STEPS:
             raise ConfigError(f"--steps {options.steps} shows nothing; give {MIN_STEPS} or more")
-        _require_torch()
+        require_torch("the demonstration")
         with tempfile.TemporaryDirectory(
             prefix="paceline-demo-", ignore_cleanup_errors=True
         ) as directory:
@@ -98,10 +96,7 @@ def _run(
     token = secrets.token_urlsafe(24)
     # The fault is the training script's secret: the process that answers cannot know it.
     blind = {n: v for n, v in os.environ.items() if n != "FAULT" and not n.startswith("DEMO_")}
-    memory = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else directory
-    with tempfile.TemporaryDirectory(
-        prefix="paceline-demo-", dir=memory, ignore_cleanup_errors=True
-    ) as rings:
+    with ring_directory(directory) as rings:
         collector = Collector(directory, blind, token, options.port)
         try:
             console.print(f"The page: [underline]{collector.url}/[/]", soft_wrap=True)
@@ -113,7 +108,7 @@ def _run(
                 print(f"paceline demo: {difference}", file=sys.stderr)
                 status = 1
             if options.keep:
-                _keep(collector, console)
+                keep_page(collector, console)
             return status
         finally:
             collector.close()
@@ -142,28 +137,27 @@ def _watch_job(
                 ranks=RANKS,
             )
 
+        said_s = float("-inf")
+
+        def say_line() -> None:
+            nonlocal said_s
+            feed.poll()
+            if job.status() is None and time.monotonic() - said_s >= PLAIN_PERIOD_S:
+                said_s = time.monotonic()
+                console.print(plain_line(view()), soft_wrap=True, markup=False)
+
         if live:
             with Live(render(view()), console=console, auto_refresh=False) as screen:
-                while job.status() is None:
+
+                def draw() -> None:
                     feed.poll()
                     screen.update(render(view()), refresh=True)
-                    time.sleep(POLL_PERIOD_S)
-                _drain(feed)
-                screen.update(render(view()), refresh=True)
+
+                watch(job, feed, draw)
         else:
-            said_s = float("-inf")
-            while job.status() is None:
-                feed.poll()
-                if time.monotonic() - said_s >= PLAIN_PERIOD_S:
-                    said_s = time.monotonic()
-                    console.print(plain_line(view()), soft_wrap=True, markup=False)
-                time.sleep(POLL_PERIOD_S)
-            _drain(feed)
+            watch(job, feed, say_line)
         if options.picture is not None:
             save_picture(view(), options.picture)
-        if job.status() != 0:
-            said = "\n".join(what_failed(job.lines()))
-            raise ConfigError(f"the training job ended with status {job.status()}:\n{said}")
     finally:
         job.close()
     if feed.report is None:
@@ -174,50 +168,11 @@ def _watch_job(
     return feed.report
 
 
-def what_failed(lines: Sequence[str]) -> list[str]:
-    """Return what the ranks said before the launcher began to tell that they failed.
-
-    Four ranks fail alike, so each line is given once.
-    """
-    of_ranks = takewhile(lambda line: not LAUNCHER_LINE.match(line), lines)
-    kept = [line for line in dict.fromkeys(of_ranks) if not line.startswith("paceline")]
-    return (kept or list(lines))[-MAX_SAID_LINES:]
-
-
-def _drain(feed: Feed) -> None:
-    """Read on until the collector knows that the job is over, then once more."""
-    deadline = time.monotonic() + DRAIN_TIMEOUT_S
-    while time.monotonic() < deadline and feed.state() in ("", "running"):
-        time.sleep(POLL_PERIOD_S)
-    feed.poll()
-
-
 def _show(report: dict[str, Any], path: Path | None, console: Console) -> None:
     console.print()
     console.print(render_text(report), soft_wrap=True, markup=False)
     if path is not None:
         path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-
-
-def _keep(collector: Collector, console: Console) -> None:
-    console.print(f"\nThe page stays at {collector.url}/ until Ctrl-C.", soft_wrap=True)
-    try:
-        signal.pause()
-    except KeyboardInterrupt:
-        console.print()
-
-
-def _require_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise ConfigError(
-            "torch is not installed here, and the demonstration trains with it; `make setup` "
-            "installs it, or: pip install torch (its CPU build is enough)"
-        )
-
-
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    """Leave through the same clean-up as Ctrl-C."""
-    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:

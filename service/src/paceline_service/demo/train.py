@@ -106,16 +106,18 @@ class TextWindows(Dataset[tuple[Tensor, Tensor]]):
         return torch.stack([item[0] for item in items]), torch.stack([item[1] for item in items])
 
 
-class _SlowBackward(torch.autograd.Function):
+class SlowBackward(torch.autograd.Function):
     """The identity, with a pause on the way back."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, fault: Fault) -> Tensor:
+        """Return ``hidden``."""
         ctx.fault = fault
         return hidden.view_as(hidden)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient, after the pause."""
         ctx.fault.at("backward")
         return gradients[0], None
 
@@ -163,7 +165,7 @@ class Transformer(nn.Module):
         for index, block in enumerate(self.blocks):
             if index == len(self.blocks) // 2:
                 self.fault.at("forward")
-                hidden = _SlowBackward.apply(hidden, self.fault)  # type: ignore[no-untyped-call]
+                hidden = SlowBackward.apply(hidden, self.fault)  # type: ignore[no-untyped-call]
             hidden = block(hidden)
         logits: Tensor = self.head(self.norm(hidden))
         return logits
