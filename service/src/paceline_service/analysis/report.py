@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from operator import attrgetter
-from typing import Any
+from typing import Any, overload
 
 SCHEMA = "paceline.report/1"
 KINDS = (
@@ -51,8 +51,56 @@ class RankRow:
     """Of the costliest finding that names the rank; null for a rank that none names."""
 
 
-_ROW_NAMES = tuple(field.name for field in fields(RankRow))
-_row_values = attrgetter(*_ROW_NAMES)
+_SUMS = tuple(field.name for field in fields(RankRow))[1:-1]
+
+
+class RankRows(Sequence[RankRow]):
+    """The rows of ranks 0 to R - 1, kept as columns: a job of thousands is told every second.
+
+    Args:
+        sums: by name of ``RankRow`` the value of each rank, ints.
+        causes: of the ranks that a finding names.
+    """
+
+    def __init__(self, sums: Mapping[str, list[int]], causes: Mapping[int, str]) -> None:
+        self._columns = [sums[name] for name in _SUMS]
+        self._causes = causes
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    @overload
+    def __getitem__(self, rank: int) -> RankRow: ...
+
+    @overload
+    def __getitem__(self, rank: slice) -> list[RankRow]: ...
+
+    def __getitem__(self, rank: int | slice) -> RankRow | list[RankRow]:
+        if isinstance(rank, slice):
+            return [self[one] for one in range(*rank.indices(len(self)))]
+        number = range(len(self))[rank]
+        sums = dict(zip(_SUMS, (column[number] for column in self._columns), strict=True))
+        return RankRow(rank=number, cause=self._causes.get(number), **sums)
+
+    def __iter__(self) -> Iterator[RankRow]:
+        return (self[rank] for rank in range(len(self)))
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as JSON objects."""
+        own, wait, comm, caused, blamed, last = self._columns
+        rows: list[dict[str, Any]] = [
+            {
+                "rank": rank, "self_ns": own_ns, "wait_ns": wait_ns, "exposed_comm_ns": comm_ns,
+                "caused_wait_ns": caused_ns, "blamed_wait_ns": blamed_ns, "last_arriver": count,
+                "cause": None,
+            }
+            for rank, (own_ns, wait_ns, comm_ns, caused_ns, blamed_ns, count) in enumerate(
+                zip(own, wait, comm, caused, blamed, last, strict=True)
+            )
+        ]  # fmt: skip
+        for rank, cause in self._causes.items():
+            rows[rank]["cause"] = cause
+        return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +119,13 @@ class Report:
     findings: list[Finding]
     complete: bool
     dropped: dict[str, int]
-    ranks: list[RankRow]
+    ranks: RankRows
     what_if: dict[str, Any] | None = None
     """What the job would be without its slow ranks and stages (docs/math/whatif.md)."""
+    expected: dict[str, Any] | None = None
+    """The step of healthy ranks against the one that is seen (docs/math/calibration.md)."""
+    calibration: dict[str, Any] | None = None
+    """What compute and transfers of this job take, with intervals (docs/math/calibration.md)."""
     steps_left_out: int = 0
     """Steps whose collectives were not recorded, as was asked: no loss."""
     notes: list[str] = field(default_factory=list)
@@ -112,6 +164,7 @@ class Report:
                 "notes": self.notes,
             },
             **({"what_if": self.what_if} if self.what_if else {}),
-            # Not asdict, which copies each number: there are thousands of ranks.
-            "ranks": [dict(zip(_ROW_NAMES, _row_values(row), strict=True)) for row in self.ranks],
+            **({"expected": self.expected} if self.expected else {}),
+            **({"calibration": self.calibration} if self.calibration else {}),
+            "ranks": self.ranks.to_dicts(),
         }

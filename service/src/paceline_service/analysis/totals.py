@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from paceline.vocabulary import RecordKind
@@ -10,7 +12,7 @@ from paceline_service.analysis.blame.timeline import PHASES, StepRow
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Int64Array
-from paceline_service.analysis.report import RankRow
+from paceline_service.analysis.report import RankRows
 
 
 class _Sums:
@@ -115,18 +117,17 @@ class Totals:
         """Return the own time of each rank by phase, (R, 7), in the order of EXCLUSIVE_PHASES."""
         return self._sums.phase_ns.copy()
 
-    def rank_rows(self) -> list[RankRow]:
-        """Return the totals of each rank, ascending."""
+    def rank_rows(self, causes: Mapping[int, str]) -> RankRows:
+        """Return the totals of each rank, with the causes of those that a finding names."""
         sums = self._sums
-        return [
-            RankRow(
-                rank=rank,
-                self_ns=int(sums.self_ns[rank]),
-                wait_ns=int(sums.wait_ns[rank]),
-                exposed_comm_ns=int(sums.comm_ns[rank]),
-                caused_wait_ns=int(sums.caused_ns[rank]),
-                blamed_wait_ns=round(float(sums.blamed_ns[rank])),
-                last_arriver=int(sums.last_count[rank]),
-            )
-            for rank in range(len(sums.self_ns))
-        ]
+        return RankRows(
+            {
+                "self_ns": sums.self_ns.tolist(),
+                "wait_ns": sums.wait_ns.tolist(),
+                "exposed_comm_ns": sums.comm_ns.tolist(),
+                "caused_wait_ns": sums.caused_ns.tolist(),
+                "blamed_wait_ns": np.rint(sums.blamed_ns).astype(np.int64).tolist(),
+                "last_arriver": sums.last_count.tolist(),
+            },
+            causes,
+        )

@@ -31,7 +31,7 @@ from paceline_service.analysis.findings import (
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.reconcile import reconcile
 from paceline_service.analysis.records import BoolArray
-from paceline_service.analysis.report import Finding, RankRow, Report
+from paceline_service.analysis.report import Finding, Report
 from paceline_service.analysis.totals import Totals
 
 
@@ -56,7 +56,8 @@ def judge(
         tracker, nodes, totals.phases_seen, options, peers, watch
     )
     notes += immaterial
-    findings = merge_by_node(findings, _ranks_of_node(nodes), alone)
+    if len(findings) > 1:  # who runs where is a question about every rank
+        findings = merge_by_node(findings, _ranks_of_node(nodes), alone)
     slow = {e.rank for e in tracker.episodes if e.period_steps is None and not e.transient}
     facts = replace(facts, slow_ranks=tuple(sorted(slow)))
     for channel in channels:
@@ -101,7 +102,7 @@ def judge(
         complete=not lost and observed_count == world_size,
         dropped=lost,
         steps_left_out=totals.left_out,
-        ranks=_with_causes(totals.rank_rows(), findings),
+        ranks=totals.rank_rows(_causes(findings)),
         notes=notes,
     )
 
@@ -131,13 +132,13 @@ def _for_all_steps(finding: Finding, totals: Totals, watch: CauseWatch) -> Findi
     return replace(finding, wasted_gpu_s=finding.wasted_gpu_s * share)
 
 
-def _with_causes(rows: list[RankRow], findings: list[Finding]) -> list[RankRow]:
-    """Return the rows with the cause of the costliest finding about each rank."""
+def _causes(findings: list[Finding]) -> dict[int, str]:
+    """Return the cause of the costliest finding about each rank that one names."""
     cause: dict[int, str] = {}
     for finding in findings:
         for rank in finding.ranks:
             cause.setdefault(rank, finding.cause)
-    return [replace(row, cause=cause[row.rank]) if row.rank in cause else row for row in rows]
+    return cause
 
 
 def _left_out(totals: Totals) -> list[str]:
@@ -216,7 +217,9 @@ def _of_costly_nodes(
     fault slows all that run on it, one rank at fault only makes its neighbours look a little slow.
     """
     slow = {finding.ranks[0] for finding in findings} | set(petty)
-    out = []
+    out: list[int] = []
+    if len(slow) < 2:
+        return out
     for ranks in _ranks_of_node(nodes).values():
         mine = [rank for rank in ranks if rank in slow]
         share = sum(felt[rank] for rank in mine)
