@@ -32,7 +32,23 @@ def test_a_ring_sends_two_shares_of_the_payload_in_two_times_k_minus_one_message
 def test_a_tree_has_the_latency_of_a_logarithm_and_sends_the_payload_twice() -> None:
     cost = collectives.tree_all_reduce(FLAT)
     assert cost.latency_s == pytest.approx(2 * 6 * 5e-6)
-    assert cost.s_per_byte == pytest.approx(2 / 25e9)
+    assert cost.seconds(1e15) == pytest.approx(2 * 1e15 / 25e9, rel=1e-4)
+
+
+@pytest.mark.parametrize("size_bytes", [1.0, 1e4, 1e5, 1e6, 1e8])
+def test_a_tree_is_cut_into_the_best_number_of_chunks(size_bytes: float) -> None:
+    def of(chunks: int) -> float:
+        return 2 * (6 + chunks - 1) * (5e-6 + size_bytes / chunks / 25e9)
+
+    took_s = collectives.tree_all_reduce(FLAT).seconds(size_bytes)
+    assert took_s == pytest.approx(min(map(of, range(1, 2000))), rel=0.02)
+    assert took_s <= min(map(of, range(1, 2000))) * (1 + 1e-12)
+
+
+def test_half_of_the_time_is_latency_where_that_is_said() -> None:
+    for machine in (FLAT, NODES):
+        for cost in algorithms_for("all_reduce", machine).values():
+            assert cost.seconds(cost.even_bytes()) == pytest.approx(2 * cost.latency_s)
 
 
 def test_one_server_takes_k_times_as_long_as_servers_on_all_ranks_at_large_sizes() -> None:

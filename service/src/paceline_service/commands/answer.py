@@ -35,7 +35,7 @@ class Table:
 
     Attributes:
         title: above it; may be empty.
-        heads: of the columns, with their units.
+        heads: of the columns, with their units; a line break makes them narrow in a terminal.
         rows: as many cells each.
         marked: numbers of rows that stand out.
         plots: makes the drawings that HTML shows above the table.
@@ -98,7 +98,8 @@ def _sections(answer: Answer) -> list[Section]:
     from paceline_service.export.plots import Section
 
     shown = [
-        Section(title=table.title or answer.title, plots=table.plots(), heads=table.heads,
+        Section(title=table.title or answer.title, plots=table.plots(),
+                heads=[head.replace("\n", " ") for head in table.heads],
                 rows=table.rows, sentences=table.sentences)
         for table in answer.tables
     ]  # fmt: skip
@@ -137,10 +138,12 @@ def _lines(answer: Answer, width: int) -> Iterator[tuple[str, str]]:
 
 
 def _table(table: Table) -> Iterator[tuple[str, str]]:
-    columns = list(zip(table.heads, *table.rows, strict=True))
-    widths = [max(len(cell) for cell in column) for column in columns]
-    for number, row in enumerate([table.heads, *table.rows]):
+    split = [head.split("\n") for head in table.heads]
+    deep = max(len(parts) for parts in split)
+    heads = [[parts[line] if line < len(parts) else "" for parts in split] for line in range(deep)]
+    widths = [max(map(len, column)) for column in zip(*heads, *table.rows, strict=True)]
+    for number, row in enumerate([*heads, *table.rows], start=-deep):
         cells = [f"{row[0]:<{widths[0]}}"]
         cells += [f"{cell:>{wide}}" for cell, wide in zip(row[1:], widths[1:], strict=True)]
-        style = "dim" if number == 0 else "yellow" if number - 1 in table.marked else ""
+        style = "dim" if number < 0 else "yellow" if number in table.marked else ""
         yield "  " + "  ".join(cells).rstrip(), style

@@ -14,6 +14,9 @@ app: dict[str, SubCommand] = {
     "gamma": SubCommand(
         f"{_HERE}.plan_gamma", "plan_gamma", "Communication over compute: would more ranks help?"
     ),
+    "collectives": SubCommand(
+        f"{_HERE}.plan_collectives", "plan_collectives", "Which algorithm is cheapest at which size"
+    ),
 }
 """The sub-commands; each line names a module that is imported when it is called."""
 

@@ -6,10 +6,13 @@ once, each at the link's full speed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs.units import not_negative, positive, whole
+
+_HALVINGS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +118,39 @@ def messages(link: Link, count: float, bytes_ratio: float) -> Cost:
         bytes_ratio: bytes of all of them together, over the payload of the operation.
     """
     return Cost(count * link.alpha_s, bytes_ratio * link.s_per_byte)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelined(Cost):
+    """Chunks that follow one another through hops: the best number of chunks is taken.
+
+    With m chunks latency_s + (m-1) alpha + (hops-1+m)/m * s_per_byte * payload; best is
+    m = sqrt((hops-1) s_per_byte payload / alpha), at least 1.
+
+    Attributes:
+        hops: that a chunk makes, one after the other.
+        alpha_s: that each further chunk costs.
+    """
+
+    hops: int
+    alpha_s: float
+
+    def seconds(self, size_bytes: float) -> float:
+        """Return the time for so many bytes."""
+        sent_s = self.s_per_byte * size_bytes
+        if self.alpha_s == 0 or self.hops <= 1:
+            chunks = math.inf if self.alpha_s == 0 else 1.0
+        else:
+            chunks = max(math.sqrt((self.hops - 1) * sent_s / self.alpha_s), 1.0)
+        further_s = 0.0 if self.alpha_s == 0 else (chunks - 1) * self.alpha_s
+        return self.latency_s + further_s + sent_s * (1 + (self.hops - 1) / chunks)
+
+    def even_bytes(self) -> float:
+        """Return the payload at which latency is half of the time."""
+        low, high = 0.0, super(Pipelined, self).even_bytes()
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (
+                (middle, high) if self.seconds(middle) < 2 * self.latency_s else (low, middle)
+            )
+        return high

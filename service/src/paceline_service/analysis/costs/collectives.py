@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from paceline_service.analysis.costs.alpha_beta import Cost, Link, Machine, messages
+from paceline_service.analysis.costs.alpha_beta import Cost, Link, Machine, Pipelined, messages
 
 Algorithm = Callable[[Machine], Cost]
+_DECADES = 15
+_HALVINGS = 60
 
 
 def least_sent_ratio(op: str, ranks: int) -> float:
@@ -56,18 +58,22 @@ def ring_all_reduce(machine: Machine) -> Cost:
 def tree_all_reduce(machine: Machine) -> Cost:
     """Return the cost of two binary trees, each for half of the payload, chains inside nodes.
 
-    Every rank sends the payload up once and down once, whatever K is: 2 bytes / B.
+    Every rank sends the payload up once and down once, whatever K is: 2 bytes / B, in chunks that
+    follow one another up and down.
     """
+    nodes, local = machine.nodes, machine.local
     if machine.ranks == 1:
         return Cost(0.0, 0.0)
-    rate, latency_s = 0.0, 0.0
-    if machine.nodes > 1:
-        rate = machine.link.s_per_byte / machine.local
-        latency_s = _rounds(machine.nodes) * machine.link.alpha_s
-    if machine.local > 1:
-        rate = max(rate, machine.local_link.s_per_byte)
-        latency_s += (machine.local - 1) * machine.local_link.alpha_s
-    return Cost(2 * latency_s, 2 * rate)
+    slowest, latency_s = 0.0, 0.0
+    if nodes > 1:
+        slowest = machine.link.s_per_byte / local
+        latency_s = _rounds(nodes) * machine.link.alpha_s
+    if local > 1:
+        slowest = max(slowest, machine.local_link.s_per_byte)
+        latency_s += (local - 1) * machine.local_link.alpha_s
+    chunk = machine.link if nodes > 1 else machine.local_link
+    hops = _rounds(nodes) + local - 1
+    return Pipelined(2 * latency_s, 2 * slowest, hops, 2 * chunk.alpha_s)
 
 
 def hierarchical(machine: Machine) -> Cost:
@@ -182,23 +188,25 @@ def least_possible(op: str, machine: Machine) -> Cost:
 def cheapest_by_size(costs: Mapping[str, Cost]) -> list[tuple[float, str]]:
     """Return from which payload on which algorithm is cheapest: ``[(0, tree), (2e7, ring)]``.
 
-    The lower envelope of straight lines. Of equal ones the first named counts.
+    Of equal ones the first named counts. Looked for at tenths of a decade, then halved.
     """
-    names = list(costs)
-    at = 0.0
-    now = min(names, key=lambda name: (costs[name].latency_s, costs[name].s_per_byte))
-    steps = [(at, now)]
-    while True:
-        mine = costs[now]
-        later = [
-            ((cost.latency_s - mine.latency_s) / (mine.s_per_byte - cost.s_per_byte), name)
-            for name, cost in costs.items()
-            if cost.s_per_byte < mine.s_per_byte
-        ]
-        if not later:
-            return steps
-        at, now = min(later, key=lambda found: (found[0], costs[found[1]].s_per_byte))
-        steps.append((at, now))
+
+    def best(size_bytes: float) -> str:
+        return min(costs, key=lambda name: costs[name].seconds(size_bytes))
+
+    before_bytes, now = 1.0, best(1.0)
+    steps = [(0.0, now)]
+    for tenth in range(1, 10 * _DECADES + 1):
+        size_bytes = 10 ** (tenth / 10)
+        if best(size_bytes) != now:
+            low, high = before_bytes, size_bytes
+            for _ in range(_HALVINGS):
+                middle = (low + high) / 2
+                low, high = (middle, high) if best(middle) == now else (low, middle)
+            now = best(size_bytes)
+            steps.append((high, now))
+        before_bytes = size_bytes
+    return steps
 
 
 def _rounds(partners: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -25,9 +26,10 @@ def flops_of(flops: float) -> str:
 
 def count_of(number: float) -> str:
     """Return a number of parameters or tokens as people say it: ``7B``, ``66M``, ``2048``."""
-    for least, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+    for least, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e5, "k")):
         if number >= least:
-            return f"{digits(number / least)}{letter}"
+            scale = 1e3 if letter == "k" else least
+            return f"{digits(number / scale)}{letter}"
     return f"{number:.0f}" if number == round(number) else digits(number)
 
 
@@ -57,3 +59,10 @@ def _scaled(value: float, unit: str) -> str:
         if abs(value) >= factor:
             return f"{digits(value / factor)} {prefix}{unit}"
     return f"{digits(value)} {unit}"
+
+
+def times_column(values_s: Sequence[float]) -> tuple[str, list[str]]:
+    """Return the unit in which the largest of the times reads best, and each of them in it."""
+    largest = max((abs(value) for value in values_s), default=0.0)
+    unit_s, name = next((pair for pair in _DURATIONS if largest >= pair[0]), _DURATIONS[-1])
+    return name, [f"{value / unit_s:,.2f}" for value in values_s]

@@ -1,0 +1,38 @@
+"""The plots of ``paceline plan gamma``."""
+
+from __future__ import annotations
+
+from paceline_service.analysis.costs.gamma import Load, Model, break_even_ranks
+from paceline_service.analysis.costs.scaling import Point, point
+from paceline_service.export.plots import Drawing, Line, Mark, plot
+
+_POINTS = 60
+_MS = 1e3
+
+
+def gamma_plots(model: Model, load: Load, points: list[Point]) -> list[Drawing]:
+    """Return both times over the number of ranks, and what the ranks give."""
+    most = points[-1].ranks
+    counts = sorted({round(most ** (place / _POINTS)) for place in range(_POINTS + 1)})
+    shown = [point(model, load, count) for count in counts]
+    first = break_even_ranks(model, load)
+    marks = [Mark(first, f"gamma over 1 from {first:,} ranks on")] if first else []
+    times = plot(
+        "Time of one step", "ranks", "ms",
+        [
+            Line("compute", counts, [row.compute_s * _MS for row in shown]),
+            Line("all-reduce", counts, [row.all_reduce_s * _MS for row in shown]),
+            Line("step, nothing hidden", counts, [row.step_s * _MS for row in shown]),
+            Line("step, overlapped at best", counts, [row.hidden_step_s * _MS for row in shown]),
+        ],
+        log_x=True, log_y=True, marks=marks,
+    )  # fmt: skip
+    gained = plot(
+        "Throughput against one rank", "ranks", "times",
+        [
+            Line("by this model", counts, [row.speedup for row in shown]),
+            Line("if communication cost nothing", counts, [float(count) for count in counts]),
+        ],
+        log_x=True, log_y=True, marks=marks,
+    )  # fmt: skip
+    return [times, gained]

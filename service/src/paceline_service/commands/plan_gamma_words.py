@@ -1,0 +1,115 @@
+"""What ``paceline plan gamma`` means, in words."""
+
+from __future__ import annotations
+
+from paceline_service.analysis.costs.gamma import (
+    Load,
+    Model,
+    break_even_local_batch,
+    break_even_ranks,
+    latency_parameters,
+)
+from paceline_service.analysis.costs.scaling import Point, fastest_ranks, point, speedup_limit
+from paceline_service.analysis.costs.words import count_of, digits, duration_of
+from paceline_service.export.units import format_ratio, format_times
+
+
+def meaning(model: Model, load: Load, points: list[Point]) -> list[str]:
+    """Return what a newcomer should take away, the verdict first."""
+    return [*_verdict(model, load, points), *_remedy(model, load, points), *_latency(model, points)]
+
+
+def _verdict(model: Model, load: Load, points: list[Point]) -> list[str]:
+    last = points[-1]
+    first = break_even_ranks(model, load)
+    if first is None or first > last.ranks:
+        where = (
+            "at no number of ranks does a step communicate longer than it computes"
+            if first is None
+            else f"only from {first:,} ranks on a step communicates longer than it computes"
+        )
+        return [
+            f"More ranks help: {where}. At {last.ranks:,} ranks gamma is {last.gamma:.2g}. A job "
+            "that is slower than this table has another reason than the arithmetic: a straggler, "
+            "the network, its input. `paceline analyze` says which."
+        ]
+    since = (
+        f"from {first:,} ranks on a step communicates longer than it computes (gamma over 1), with "
+        f"nothing broken; at {last.ranks:,} ranks {digits(last.gamma)} times as long."
+    )
+    if load.kind == "global":
+        return [
+            f"More ranks do not help: the ratio gamma, not the hardware. F{since[1:]} "
+            f"{_limit(model, load)}"
+        ]
+    any_size = (
+        " It is the same for a model of any size: compute and gradients both grow with it."
+        if load.kind == "local" and model.alpha_s == 0
+        else ""
+    )
+    return [
+        f"The ratio gamma, not the hardware, slows this job: {since} More ranks do not change it "
+        f"at this batch per rank; each adds {format_ratio(last.efficiency)} of what it could."
+        f"{any_size}"
+    ]
+
+
+def _limit(model: Model, load: Load) -> str:
+    best = fastest_ranks(model, load)
+    limit = speedup_limit(model, load)
+    floor_s = 2 * model.gradient_bytes / model.bytes_per_s
+    if best == 1:
+        return (
+            f"One rank computes the whole batch in {duration_of(load.compute_s(model, 1))}, before "
+            f"an all-reduce among many would end ({duration_of(floor_s)}): this batch wants one "
+            "rank, unless communication is hidden."
+        )
+    if best is None:
+        return (
+            f"However many ranks share this batch, a step without overlap never falls below "
+            f"{duration_of(floor_s)}, the all-reduce alone: never {digits(limit)} times as "
+            "fast as one rank."
+        )
+    step_s = point(model, load, best).step_s
+    return (
+        f"The shortest step without overlap is {duration_of(step_s)} with {best:,} ranks "
+        f"({digits(limit)} times as fast as one rank); more ranks make it longer, because each "
+        f"message costs {duration_of(model.alpha_s)}."
+    )
+
+
+def _remedy(model: Model, load: Load, points: list[Point]) -> list[str]:
+    last = points[-1]
+    if last.gamma <= 1:
+        return []
+    hidden = last.step_s / last.hidden_step_s
+    overlap = (
+        f"Overlap with the backward pass makes a step at {last.ranks:,} ranks "
+        f"{format_times(hidden)} faster at best (column hidden)."
+    )
+    if load.kind == "time":
+        return [
+            f"What changes gamma: {digits(last.gamma)} times the compute per rank (a larger batch, "
+            "or several batches accumulated before one all-reduce), more bandwidth, or fewer "
+            f"bytes. {overlap}"
+        ]
+    even = break_even_local_batch(model, last.ranks)
+    return [
+        f"What changes gamma: a batch of {count_of(round(even, 1))} samples per rank or more at "
+        f"{last.ranks:,} ranks (larger, or accumulated over several before one all-reduce), more "
+        f"bandwidth, or fewer bytes per parameter. Faster processors make gamma larger. "
+        f"{overlap}"
+    ]
+
+
+def _latency(model: Model, points: list[Point]) -> list[str]:
+    last = points[-1]
+    if model.alpha_s == 0:
+        return []
+    even = latency_parameters(model, last.ranks)
+    share = last.latency_s / last.all_reduce_s
+    return [
+        f"Latency is {format_ratio(share)} of the all-reduce at {last.ranks:,} ranks: "
+        f"{2 * (last.ranks - 1):,} messages one after the other. It would be most of it for models "
+        f"(or buckets) of fewer than {count_of(float(digits(even).replace(',', '')))} parameters."
+    ]
