@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.ranks import MAX_RANKS, parse_ranks, ranks_hash
 from paceline.vocabulary import P2P_OPS, ROOTED_OPS, Op, Phase, RecordKind, op_name, phase_name

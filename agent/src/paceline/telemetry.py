@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+from paceline.dataclass import dataclass
 
 Value = int | float | str | list[str]
 Values = dict[str, Value]
@@ -167,6 +168,14 @@ STACK = _rank(
     "lines of the main thread of a process that stands still, innermost first",
     _EVENT,
 )
+REPLICA_DIGEST = _rank(
+    "replica_digest", "hooks", "parameters of this replica at one step: 16 hex digits", _EVENT
+)
+REPLICA_SET = _rank("replica_set", "hooks", "what they are: equal where they must agree", _EVENT)
+REPLICA_COUNT = _rank("replica_count", "hooks", "how many ranks hold a replica of it", _EVENT)
+REPLICA_STEP = _rank("replica_step", "hooks", "the step before whose update it was taken", _EVENT)
+REPLICA_SEQ = _rank("replica_seq", "hooks", "collectives of the group until then", _EVENT)
+REPLICA_PART = _rank("replica_part", "hooks", "which part was read: PART/PARTS", _EVENT)
 RANK_RUN_QUEUE = _rank(
     "rank_run_queue_ns_total", "/proc/PID/schedstat", "main thread was ready and had no CPU"
 )

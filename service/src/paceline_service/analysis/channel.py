@@ -6,9 +6,9 @@ nobody by itself: its findings go through the verdict like all others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.blame.ledger import StepBlame
 from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.blame.waits import Waits

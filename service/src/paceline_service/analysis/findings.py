@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase, phase_name
 from paceline_service.analysis.causes.actions import action_for
 from paceline_service.analysis.causes.explain import Explanation, Symptoms, explain

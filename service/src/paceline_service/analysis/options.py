@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from paceline.dataclass import dataclass
 
 DAY_S = 86_400.0
 

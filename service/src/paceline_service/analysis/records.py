@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
+
+from paceline.dataclass import dataclass
 
 Int64Array = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

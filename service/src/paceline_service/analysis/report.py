@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any, overload
+
+from paceline.dataclass import dataclass
 
 SCHEMA = "paceline.report/1"
 KINDS = (

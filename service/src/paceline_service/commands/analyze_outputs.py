@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 
 _BY_NAME = (

@@ -9,8 +9,9 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from paceline.dataclass import dataclass
 
 _FORMATS = ("text", "json")
 _COLLECT_EVERY = 100_000

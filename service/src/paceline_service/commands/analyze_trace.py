@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.ranks import format_ranks
 from paceline_service.analysis.job import JobAnalysis

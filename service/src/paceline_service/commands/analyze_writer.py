@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.ranks import format_ranks, parse_ranks
 from paceline_service.commands.analyze_outputs import AnalyzeFormat, Output

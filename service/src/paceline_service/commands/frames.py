@@ -6,10 +6,11 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paceline import __version__
 from paceline.clock import wall_ns
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.event_log import LogTelemetry
 from paceline.ranks import format_ranks

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline_service.analysis.compare.change import FALSE_RATE
 from paceline_service.analysis.compare.figures import RunFigures

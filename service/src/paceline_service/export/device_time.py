@@ -7,8 +7,8 @@ streams of a device, so that what runs side by side counts once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from paceline.dataclass import dataclass
 from paceline_service.export.units import format_ratio, format_times
 from paceline_service.export.words import Json, ranks_in_words
 

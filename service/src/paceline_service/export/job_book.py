@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paceline import metrics
+from paceline.dataclass import dataclass
 from paceline_service.export.floors import FindingCosts, Floors
 from paceline_service.export.job_series import JobSample, finding_costs, job_rows, named_ranks
 from paceline_service.export.rank_choice import RankChoice

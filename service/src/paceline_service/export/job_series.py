@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from paceline import metrics
+from paceline.dataclass import dataclass
 from paceline.metrics import Metric
 from paceline.vocabulary import EXCLUSIVE_PHASES, phase_name
 from paceline_service.analysis.network.series import TRANSFER_BOUNDS_S, TransferFigures

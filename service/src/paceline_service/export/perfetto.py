@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import msgspec
+
+from paceline.dataclass import dataclass
 
 MAX_LANES = 32
 """Threads of one kind under a rank; what overlaps even more is counted and not drawn."""

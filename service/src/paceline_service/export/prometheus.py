@@ -7,7 +7,7 @@ step. Names are those of ``paceline.metrics``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from paceline import metrics
+from paceline.dataclass import dataclass
 from paceline.metrics import Metric
 from paceline_service.export.exposition import expose
 from paceline_service.export.rows import HistogramRow, Labels, Rows

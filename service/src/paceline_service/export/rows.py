@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
+from paceline.dataclass import dataclass
 from paceline.metrics import Metric
 
 Labels = tuple[str, ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
+from paceline.dataclass import dataclass
 from paceline_service.export import missing, table, words
 from paceline_service.export.device_time import device_sentences, device_times, device_word
 from paceline_service.export.units import (

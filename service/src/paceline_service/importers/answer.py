@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.faults import Faults
 
 if TYPE_CHECKING:

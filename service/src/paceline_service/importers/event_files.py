@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.event_log import SCHEMA
 from paceline_service.importers.faults import Faults

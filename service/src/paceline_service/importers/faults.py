@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.progress import Progress
 
 HARMLESS = frozenset({"skipped_file", "unknown_line", "folders_alike"})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline_service.importers.nsys.recognize import SQLITE_MAGIC, how_to_export
 from paceline_service.importers.opening import open_binary

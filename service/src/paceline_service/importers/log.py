@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.event_log import ROW_FIELDS, LogGroup, LogTelemetry
 from paceline_service.analysis.causes.series import TelemetryTable
 from paceline_service.analysis.options import Options

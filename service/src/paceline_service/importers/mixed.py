@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.ranks import format_ranks
 from paceline_service.importers.answer import Answer

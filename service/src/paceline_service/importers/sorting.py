@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.heads import HEAD_BYTES, Head, read_head

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.faults import Faults
 
 if TYPE_CHECKING:

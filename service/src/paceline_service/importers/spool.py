@@ -9,11 +9,11 @@ from __future__ import annotations
 import io
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.event_log import ROW_FIELDS
 from paceline_service.analysis.records import Int64Array
 

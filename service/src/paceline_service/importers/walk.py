@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
 

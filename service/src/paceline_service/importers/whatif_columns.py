@@ -8,13 +8,14 @@ the ranks aligned by the authors and counted from the start of each step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.importers.faults import Faults

@@ -8,10 +8,11 @@ other; what closes the step follows the last computation in a fixed order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.whatif_columns import TraceColumns
 
 SAME_S = 5e-5

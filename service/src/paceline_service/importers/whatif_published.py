@@ -10,10 +10,10 @@ its group has begun.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.importers.whatif_columns import TraceColumns
 from paceline_service.importers.whatif_graph import (

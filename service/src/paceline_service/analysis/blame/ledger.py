@@ -8,10 +8,10 @@ had itself been kept waiting, its share goes on to that wait, replayed backwards
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.blame.excess import Excess
 from paceline_service.analysis.blame.joins import Joins
 from paceline_service.analysis.blame.levels import IndexArray, find_levels

@@ -6,11 +6,10 @@ must be charged before them. Instances that depend on none of each other form a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import Int64Array
 
 IndexArray = NDArray[np.intp]

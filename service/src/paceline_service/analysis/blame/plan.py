@@ -6,10 +6,9 @@ together. Indexes of exposures are those of ``timeline.Exposures``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.blame.levels import IndexArray, Level
 from paceline_service.analysis.records import FloatArray, Int64Array
 

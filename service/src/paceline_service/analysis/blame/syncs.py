@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.blame.levels import IndexArray
 from paceline_service.analysis.blame.timeline import PHASES
 from paceline_service.analysis.records import Int64Array

@@ -6,11 +6,10 @@ sum to the step's duration on every rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import EXCLUSIVE_PHASES, OVERLAYS, Phase, RecordKind
 from paceline_service.analysis.blame.waits import Waits
 from paceline_service.analysis.matching.match import Matches

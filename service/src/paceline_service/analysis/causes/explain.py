@@ -6,8 +6,9 @@ where the rank differs from its peers: what all of them share makes nobody late.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.causes.gpu import gpu_fault, gpu_throttle, pcie_fault
 from paceline_service.analysis.causes.host import host_trouble
 from paceline_service.analysis.causes.watch import Surroundings

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paceline import telemetry as names
+from paceline.dataclass import dataclass
 from paceline_service.analysis.causes.telemetry import REASONS, Event
 from paceline_service.analysis.causes.watch import Surroundings
 

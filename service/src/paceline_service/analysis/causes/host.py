@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paceline import telemetry as names
+from paceline.dataclass import dataclass
 from paceline_service.analysis.causes.watch import Surroundings
 
 EXPLAINED = 0.5

@@ -6,11 +6,11 @@ The causes of findings use ``causes_telemetry``, whose memory is bounded.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.event_log import LogTelemetry
 from paceline.telemetry import REFRESH_NS, Kind, kind_of
 from paceline_service.analysis.records import Int64Array

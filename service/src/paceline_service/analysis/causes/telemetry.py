@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from paceline import telemetry as names
+from paceline.dataclass import dataclass
 from paceline_service.analysis.causes.history import ThinningHistory
 from paceline_service.analysis.records import BoolArray, FloatArray
 

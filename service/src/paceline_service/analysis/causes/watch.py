@@ -7,10 +7,10 @@ began on each rank, and so finds the samples of the same steps on ranks that sha
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase, RecordKind
 from paceline_service.analysis.causes.history import ThinningHistory
 from paceline_service.analysis.causes.telemetry import (

@@ -7,10 +7,10 @@ that a test may treat them as independent (docs/math/compare.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.blame.timeline import PHASES
 from paceline_service.analysis.records import FloatArray, Int64Array
 

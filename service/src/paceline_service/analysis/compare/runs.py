@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.compare.change import Change, change, significant
 from paceline_service.analysis.compare.figures import RunFigures
 from paceline_service.analysis.records import FloatArray

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.analysis.scores import spread
 

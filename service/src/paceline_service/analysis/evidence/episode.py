@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import EXCLUSIVE_PHASES
 from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array

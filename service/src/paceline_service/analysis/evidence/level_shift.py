@@ -7,11 +7,11 @@ distribution, so single slow iterations do not matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.normal import normal_cdf
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.analysis.scores import spread

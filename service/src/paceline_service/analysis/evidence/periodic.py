@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.evidence.episode import Episode, StepNote
 from paceline_service.analysis.evidence.places import PeerPlan
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array

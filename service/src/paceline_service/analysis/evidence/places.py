@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.evidence.edetector import normal_scores, weight_table
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 

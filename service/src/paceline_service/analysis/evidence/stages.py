@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import P2P_OPS, Op
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Int64Array

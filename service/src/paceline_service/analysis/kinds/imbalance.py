@@ -9,10 +9,9 @@ Two signs, either of which will do, both over ranks that are not slow for good:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import EXCLUSIVE_PHASES, Phase, phase_name
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array

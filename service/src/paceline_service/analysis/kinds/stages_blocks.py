@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.evidence.stages import Places
 from paceline_service.analysis.records import FloatArray
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase, RecordKind
 from paceline_service.analysis.causes.watch import CauseWatch
 from paceline_service.analysis.channel import JobFacts, JudgedStep

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paceline import telemetry as names
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase, phase_name
 from paceline_service.analysis.causes.gpu import CLOCK_RATIO, REASON_EXCESS
 from paceline_service.analysis.causes.telemetry import COLUMN, REASONS

@@ -7,11 +7,11 @@ position of the common window, and that no other shift of a rank would agree too
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, Int64Array
 
 LEAST_OVERLAP = 0.5

@@ -5,11 +5,10 @@ Clocks, not ranks, are what is fitted: ranks of one host share one (docs/math/cl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.scores import MAD_TO_SD
 

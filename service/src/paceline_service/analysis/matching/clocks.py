@@ -6,11 +6,11 @@ For drawing timelines only: no verdict stands on it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import BARRIER_LIKE_OPS, Flag
 from paceline_service.analysis.matching.clock_fit import Releases, bounds_of, fit_offsets
 from paceline_service.analysis.matching.match import Matches

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Flag, Op, RecordKind
 from paceline_service.analysis.matching.groups import Members
 from paceline_service.analysis.matching.table import Table

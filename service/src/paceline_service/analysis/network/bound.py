@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Op, Phase, op_name
 from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.network.fit import TransferFit

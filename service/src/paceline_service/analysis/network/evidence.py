@@ -11,11 +11,10 @@ at R >= C gamma gives at least gamma steps between false alarms of all C classes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.scores import MAD_TO_SD
 

@@ -7,11 +7,11 @@ the bandwidth of now beside what was fitted through its healthy past. It accuses
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Op, op_name
 from paceline_service.analysis.network.evidence import Evidence
 from paceline_service.analysis.network.fit import TransferFit, busbw

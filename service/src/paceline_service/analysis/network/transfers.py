@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import P2P_OPS, Flag, Op
 from paceline_service.analysis.blame.waits import Waits
 from paceline_service.analysis.matching.match import Matches

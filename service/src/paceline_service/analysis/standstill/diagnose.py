@@ -6,10 +6,11 @@ Pure: counters and pending collectives in, culprits out (docs/math/standstill.md
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Op
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.analysis.standstill.edges import Edges, explained_by, mutual

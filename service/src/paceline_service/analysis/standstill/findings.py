@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline.vocabulary import Op, op_name
 from paceline_service.analysis.records import Group

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, Int64Array
 
 MessageKey = tuple[int, int, int, bool]

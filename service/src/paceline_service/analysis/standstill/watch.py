@@ -7,10 +7,11 @@ also with one that holds no records, and to the rows that are left when a log en
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 from paceline_service.analysis.channel import JobFacts, JudgedStep

@@ -7,10 +7,10 @@ of its kind and every transfer at the median of its kind, then with some ranks l
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase
 from paceline_service.analysis.evidence.stages import Places
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array

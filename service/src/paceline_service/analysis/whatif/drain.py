@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.channel import JudgedStep
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Int64Array

@@ -7,11 +7,12 @@ it waits for has reached it; a point after it comes no earlier.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import EXCLUSIVE_PHASES, P2P_OPS, Op, Phase, RecordKind
 from paceline_service.analysis.blame.timeline import bounds
 from paceline_service.analysis.channel import JudgedStep

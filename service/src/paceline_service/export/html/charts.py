@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.export.html.markup import Markup, h, path, px
 from paceline_service.export.step_table import Floats, StepTable
 from paceline_service.export.units import format_ns, format_ratio

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from paceline.dataclass import dataclass
 from paceline_service.export.step_table import StepTable
 from paceline_service.export.telling import Lane
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from paceline.dataclass import dataclass
 from paceline_service.export.html.markup import Markup
 from paceline_service.export.plots.axes import Axis, axis, say
 from paceline_service.export.plots.drawing import (

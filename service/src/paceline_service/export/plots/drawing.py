@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from paceline.dataclass import dataclass
 
 Point = tuple[float, float]
 Anchor = Literal["start", "middle", "end"]

@@ -6,8 +6,8 @@ So a straggler is the lane without floors, as in the sawtooth of a report.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from paceline.dataclass import dataclass
 from paceline_service.export.plots.axes import axis, say
 from paceline_service.export.plots.drawing import (
     GRID,

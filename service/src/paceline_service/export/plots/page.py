@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.dataclass import dataclass
 from paceline_service.export.html.document import bullets, document, footer, section
 from paceline_service.export.html.markup import Markup, h, join
 from paceline_service.export.plots.drawing import Drawing

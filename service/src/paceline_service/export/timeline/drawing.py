@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import OVERLAYS, Flag, Op, Phase, RecordKind, op_name, phase_name
 from paceline_service.analysis.blame.noise import ReleaseNoise
 from paceline_service.analysis.blame.waits import Waits, measure_waits

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.matching.groups import Members
 from paceline_service.analysis.records import Group, Int64Array
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import msgspec
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.ranks import parse_ranks
 from paceline_service.importers.flight_recorder.entry import Entry, entry_of

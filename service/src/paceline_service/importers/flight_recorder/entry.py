@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import P2P_OPS, Op
 from paceline_service.importers.flight_recorder.plain import elements, number, text
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline_service.importers.flight_recorder.dump import Dump
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Op
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.kineto import names

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Op
 from paceline_service.analysis.matching.align import Refused
 from paceline_service.importers.kineto.calls import Label

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.event_log import LogGroup
 from paceline_service.analysis.blame.arrivals import LastArrivals, last_arrivals, nobody
 from paceline_service.analysis.blame.noise import LEAST_INSTANCES, release_noise_ns

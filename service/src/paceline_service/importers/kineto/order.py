@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import BARRIER_LIKE_OPS, Op
 from paceline_service.analysis.matching.align import (
     LEAST_OVERLAP,

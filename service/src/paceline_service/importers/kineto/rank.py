@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase
 from paceline_service.analysis.matching.intervals import covered_ns, length_ns, union
 from paceline_service.analysis.records import BoolArray, Int64Array

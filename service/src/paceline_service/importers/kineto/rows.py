@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.event_log import ROW_FIELDS
 from paceline.vocabulary import Flag, RecordKind
 from paceline_service.analysis.records import Int64Array

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.importers.kineto import names
 from paceline_service.importers.kineto.event import Args

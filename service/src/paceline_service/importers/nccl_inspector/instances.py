@@ -6,11 +6,10 @@ they are even where records between were lost. Nothing is paired by order or by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.importers.faults import Faults

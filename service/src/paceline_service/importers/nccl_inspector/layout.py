@@ -10,11 +10,10 @@ nothing beyond them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.nccl_inspector.instances import Instances
 from paceline_service.importers.nccl_inspector.steps import Steps

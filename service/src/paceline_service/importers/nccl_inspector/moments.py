@@ -9,10 +9,9 @@ when the communicator was given up, tell no time at all; then the numbers count 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.nccl_inspector.records import Recorded
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.faults import Faults

@@ -5,12 +5,13 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.vocabulary import Op
 from paceline_service.analysis.records import Int64Array

@@ -8,10 +8,10 @@ do not differ, or do not repeat, windows of equally many collectives stand for s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.vocabulary import BARRIER_LIKE_OPS
 from paceline_service.analysis.records import BoolArray, Int64Array

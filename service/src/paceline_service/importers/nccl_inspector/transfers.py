@@ -9,11 +9,11 @@ be named beside him.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Flag
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.nccl_inspector.moments import Moments

@@ -9,10 +9,11 @@ named too and stood still nowhere, is a victim of that one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.records import FloatArray, Int64Array
 from paceline_service.analysis.report import Finding
 from paceline_service.importers.nccl_inspector.instances import Instances

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import P2P_OPS, Op
 from paceline_service.importers.kineto import names
 from paceline_service.importers.kineto.event import Args

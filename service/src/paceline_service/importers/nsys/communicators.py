@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.nsys.calls import Communicator
 from paceline_service.importers.nsys.payloads import Payload
 from paceline_service.importers.nsys.ranges import Ranges

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.nsys.database import Database
 
 MAX_PAYLOAD_BYTES = 4096

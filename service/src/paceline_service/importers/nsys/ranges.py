@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.kineto import names
 from paceline_service.importers.kineto.trace import Columns
 from paceline_service.importers.nsys.database import Database

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.kineto import names
 from paceline_service.importers.nsys.ranges import Ranges
 from paceline_service.importers.nsys.session import Member, Session

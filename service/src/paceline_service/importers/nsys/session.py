@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.kineto.kernels import is_communication
 from paceline_service.importers.nsys.database import Database
 from paceline_service.importers.nsys.ranges import PROCESS_MASK

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import comb, exp, log
 from statistics import NormalDist, median
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.timing_logs.places import Places
 from paceline_service.importers.timing_logs.series import Report
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.evidence.level_shift import LevelShift, level_shifts
 from paceline_service.analysis.scores import spread
 from paceline_service.importers.timing_logs.series import Report

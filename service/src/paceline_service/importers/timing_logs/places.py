@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.timing_logs.series import number_of
 
 

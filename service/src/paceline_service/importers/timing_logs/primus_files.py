@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.opening import open_binary

@@ -9,8 +9,8 @@ of the time that two transfers take (docs/formats/timing-logs.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.timing_logs.primus_files import MAX_BATCH, Iteration
 
 TOLERANCE_MS = 1.0

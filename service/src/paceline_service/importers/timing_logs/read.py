@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.kinds.uniform_cause import ACTIONS
 from paceline_service.analysis.report import Finding, Report
 from paceline_service.importers.faults import Faults

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.limits import MAX_RANKS
 from paceline_service.importers.timing_logs.series import Report, Series, Table

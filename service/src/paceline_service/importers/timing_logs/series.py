@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.timing_logs.statements import Detector
 
 MAX_REPORTS = 1_000_000

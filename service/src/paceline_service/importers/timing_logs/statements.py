@@ -7,9 +7,9 @@ Megatron-Bridge and DeepSpeed (0.3 to 0.18); docs/formats/timing-logs.md lists t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.timing_logs.text import Line
 
 MAX_MS = 1e10

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.dataclass import dataclass
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.opening import open_binary
 
