@@ -17,6 +17,9 @@ app: dict[str, SubCommand] = {
     "collectives": SubCommand(
         f"{_HERE}.plan_collectives", "plan_collectives", "Which algorithm is cheapest at which size"
     ),
+    "overlap": SubCommand(
+        f"{_HERE}.plan_overlap", "plan_overlap", "What buckets hide of an all-reduce"
+    ),
 }
 """The sub-commands; each line names a module that is imported when it is called."""
 

@@ -9,6 +9,12 @@ from paceline_service.commands.sub_commands import SubCommand, run_sub_command
 _HERE = "paceline_service.commands"
 _ABOUT = "How ranks wait for each other, by the model alone: nothing is measured or started."
 app: dict[str, SubCommand] = {
+    "bsp": SubCommand(
+        f"{_HERE}.simulate_bsp", "simulate_bsp", "every rank waits for the last one in each step"
+    ),
+    "overlap": SubCommand(
+        f"{_HERE}.simulate_overlap", "simulate_overlap", "one backward pass, bucket by bucket"
+    ),
     "exact": SubCommand(
         f"{_HERE}.simulate_exact", "simulate_exact", "that K ranks train as one machine does"
     ),
