@@ -41,9 +41,11 @@ def sizes_table(judged: Judged) -> Table:
     ]  # fmt: skip
     names = [name.replace(" ", "\n") for name in judged.costs]
     return Table(
-        title="", heads=["payload", *names, "cheapest", "its busbw\nGB/s"], rows=rows,
+        title=f"Time of one {judged.name}, by payload",
+        heads=["payload", *names, "cheapest", "its busbw\nGB/s"],
+        rows=rows,
         plots=lambda: _plots(judged),
-    )  # fmt: skip
+    )
 
 
 def _plots(judged: Judged) -> list[Drawing]:

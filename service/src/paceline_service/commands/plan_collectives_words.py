@@ -13,10 +13,12 @@ from paceline_service.analysis.costs.collectives import (
     least_possible,
     least_sent_ratio,
 )
-from paceline_service.analysis.costs.words import bandwidth_of, bytes_of, digits, duration_of
+from paceline_service.analysis.costs.words import bandwidth_of, bytes_of, digits
 
 CENTRAL = "central server"
 _LARGE = 1e9
+_MOST_BYTES = 1e15
+_CLOSE = 1.0001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +115,17 @@ def _which(judged: Judged) -> str:
 
 
 def _latency(judged: Judged) -> list[str]:
-    name = judged.best(_LARGE)
-    even = judged.costs[name].even_bytes()
-    if even == 0:
+    full = judged.busbw(_MOST_BYTES)
+    low, high = 1.0, _MOST_BYTES
+    if 2 * judged.busbw(low) >= full:
         return []
-    full = least_sent_ratio(judged.op, judged.machine.ranks) / judged.costs[name].s_per_byte
+    while high / low > _CLOSE:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if 2 * judged.busbw(middle) < full else (low, middle)
     return [
-        f"Below {bytes_of(even)} the {name} {judged.name} is mostly latency "
-        f"({duration_of(judged.costs[name].latency_s)}): a measured bus bandwidth under "
-        f"{bandwidth_of(full / 2)} is then arithmetic, not a slow network. Fewer, larger messages "
-        "(buckets) help; a faster link does not."
+        f"Half of its full bus bandwidth, {bandwidth_of(full / 2)}, is reached only from "
+        f"{bytes_of(high)} on. Less than that with smaller payloads is arithmetic, no slow "
+        "network: fewer and larger messages (buckets) help, a faster link hardly does."
     ]
 
 

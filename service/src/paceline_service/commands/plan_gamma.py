@@ -179,7 +179,9 @@ def _table(model: Model, load: Load, points: list[Point]) -> Table:
 
         return gamma_plots(model, load, points)
 
-    return Table(title="", heads=heads, rows=rows, marked=over, plots=plots)
+    return Table(
+        title="One step, by number of ranks", heads=heads, rows=rows, marked=over, plots=plots
+    )
 
 
 def _input(model: Model, load: Load, counts: list[int]) -> dict[str, object]:
@@ -204,7 +206,9 @@ def _given(model: Model, load: Load, utilization: float) -> list[str]:
         )
     alpha = f"{duration_of(model.alpha_s)} a message" if model.alpha_s else "messages cost no time"
     lines.append(f"out of a rank: {bandwidth_of(model.bytes_per_s)}, {alpha}")
-    lines.append("hidden: with all of the all-reduce behind the backward pass that fits there")
+    lines.append(
+        "column hidden: a step with as much of the all-reduce behind the backward pass as fits"
+    )
     return lines
 
 

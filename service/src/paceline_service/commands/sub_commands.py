@@ -41,8 +41,8 @@ def run_sub_command(
     if argv and argv[0] in ("-h", "--help"):
         print(_help(verb, about, table))
         return EXIT_OK
-    said = f"no sub-command {argv[0]!r}" if argv else "which one?"
-    warn(f"paceline {verb}: {said} There are {', '.join(table)}; `paceline {verb} --help`")
+    said = f"no sub-command {argv[0]!r};" if argv else "which one?"
+    warn(f"paceline {verb}: {said} there are {', '.join(table)}; `paceline {verb} --help`")
     return EXIT_BAD_INPUT
 
 

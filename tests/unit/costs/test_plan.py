@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline_service.analysis.costs.alpha_beta import Link, Machine
+from paceline_service.analysis.costs.collectives import ring_all_reduce
+from paceline_service.analysis.costs.compression import Compression, least_ratio, least_speed
+from paceline_service.commands.plan import app, main
+
+GAMMA_ROWS = """\
+  1         2,048   275.69        0.00    0.000
+  4           512    68.92       35.00    0.508
+  16          128    17.23       43.75    2.539
+  64           32     4.31       45.94   10.664
+  256           8     1.08       46.48   43.164
+  1,024         2     0.27       46.62  173.164
+"""
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(told(capsys, *arguments, "--format", "json"))
+    assert found["schema"] == "paceline.plan/1"
+    assert found["model"] == arguments[0]
+    assert found["meaning"]
+    return found
+
+
+def test_gamma_without_options_is_the_example_of_seven_billion_parameters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = told(capsys, "gamma")
+    for row in GAMMA_ROWS.splitlines():
+        assert row in text
+    words = " ".join(text.split())
+    assert "More ranks do not help: the ratio gamma, not the hardware. From 7 ranks on" in words
+    assert "600 GB/s (4.8 Tb/s)" in words  # shown back, so that a mistaken unit is seen
+
+
+def test_gamma_of_a_fixed_local_batch_is_said_to_be_the_same_for_any_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for size in ("100M", "7B", "70B"):
+        found = answer(
+            capsys, "gamma", "--parameters", size, "--local-batch", "32", "--ranks", "64"
+        )
+        assert round(found["rows"][0]["gamma"], 2) == 10.66
+    assert "the same for a model of any size" in found["meaning"][0]
+
+
+def test_gamma_of_a_given_compute_time_says_where_it_breaks_even(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = answer(
+        capsys, "gamma", "--parameters", "2e8", "--bytes-per-parameter", "4",
+        "--compute", "80ms", "--bandwidth", "10GB/s", "--ranks", "8,64",
+    )  # fmt: skip
+    assert [round(row["step_s"] * 1e3, 6) for row in found["rows"]] == [220, 237.5]
+    assert found["break_even_ranks"] == 3
+    assert "slows this job: from 3 ranks on" in found["meaning"][0]
+
+
+def test_a_job_below_break_even_is_sent_to_analyze(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "gamma", "--local-batch", "4096", "--ranks", "8")
+    assert found["break_even_ranks"] is None
+    assert found["meaning"][0].startswith("More ranks help")
+    assert "paceline analyze" in found["meaning"][0]
+
+
+def test_bits_and_bytes_give_one_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (
+        answer(capsys, "gamma", "--bandwidth", text)["rows"] for text in ("400Gb/s", "50GB/s")
+    )
+    assert first == second
+
+
+def test_collectives_say_from_which_size_on_which_algorithm(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = answer(
+        capsys, "collectives", "--op", "all", "--ranks-per-node", "8",
+        "--bandwidth-in-node", "450GB/s", "--latency-in-node", "2us",
+    )  # fmt: skip
+    all_reduce = found["operations"][0]
+    assert all_reduce["op"] == "all_reduce"
+    names = [step["algorithm"] for step in all_reduce["cheapest"]]
+    assert names == ["tree", "hierarchical", "ring"]
+    for operation in found["operations"]:
+        for row in operation["rows"]:
+            assert row["seconds"][row["cheapest"]] == min(row["seconds"].values())
+    text = " ".join(told(capsys, "collectives").split())
+    assert "tree is cheapest for small payloads, ring from 38.6 MB on" in text
+    assert "A central server takes 64 times as long as a ring at 1 GB" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("gamma", "--parameters", "0"), "--parameters is 0"),
+        (("gamma", "--ranks", "1"), "--ranks is 1: a rank alone sends nothing"),
+        (("gamma", "--ranks", "4,0"), "--ranks is 0"),
+        (("gamma", "--bandwidth", "600"), "--bandwidth is '600', which may be bits or bytes"),
+        (("gamma", "--bandwidth", "inf"), "--bandwidth is 'inf', which is not finite"),
+        (("gamma", "--bandwidth=-3GB/s"), "--bandwidth is '-3GB/s', which is negative"),
+        (("gamma", "--global-batch", "64"), "--ranks 1024 is more than --global-batch 64"),
+        (("gamma", "--compute", "80"), "--compute is '80': it has no unit"),
+        (("gamma", "--compute", "1s", "--local-batch", "2"), "--local-batch and --compute"),
+        (("gamma", "--utilization", "40"), "--utilization is 40"),
+        (("gamma", "--bytes-per-parameter", "nan"), "--bytes-per-parameter is not a number"),
+        (("gamma", "--compress-by", "1"), "--compress-by is 1"),
+        (("gamma", "--compress-speed", "1GB/s"), "--compress-by is missing"),
+        (("collectives", "--ranks", "1"), "--ranks is 1: a rank alone sends nothing"),
+        (("collectives", "--bytes", "25Mb"), "--bytes is '25Mb', which is bits"),
+        (("collectives", "--op", "broadcast"), "--op 'broadcast' is none of all_reduce"),
+        (("collectives", "--ranks-per-node", "8"), "give --bandwidth-in-node"),
+        (("collectives", "--bandwidth-in-node", "1GB/s"), "--ranks-per-node is 1"),
+        (("collectives", "--servers", "0"), "--servers is 0"),
+        (("collectives", "--ranks", "12", "--ranks-per-node", "8", "--bandwidth-in-node",
+          "450GB/s"), "--ranks 12 is no multiple of --ranks-per-node 8"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_that_names_the_argument(
+    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out = capsys.readouterr()
+    assert not out.out
+    assert named in out.err
+    assert out.err.count("\n") == 1
+
+
+def test_every_sub_command_is_listed_and_an_unknown_one_says_which_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in app)
+    assert main(["gama"]) == 2
+    assert "no sub-command 'gama'; there are gamma, collectives" in capsys.readouterr().err
+
+
+def test_plots_are_one_file_that_says_the_same(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for verb in ("gamma", "collectives"):
+        path = tmp_path / f"{verb}.html"
+        told(capsys, verb, "--html", str(path))
+        text = path.read_text()
+        assert text.count("<svg") == 2
+        assert answer(capsys, verb)["meaning"][0] in text
+        assert "http://" not in text.replace("http://www.w3.org/", "")
+
+
+def test_compression_pays_only_above_a_ratio_and_a_speed() -> None:
+    machine = Machine(ranks=64, link=Link(alpha_s=0, bytes_per_s=10e9))
+    plain_s = ring_all_reduce(machine).seconds(1e9)
+    speed = least_speed(machine, 4.0)
+    even = Compression(ratio=4.0, s_per_byte=1 / speed)
+    assert even.cost(machine).seconds(1e9) == pytest.approx(plain_s)
+    assert Compression(ratio=4.0, s_per_byte=0.5 / speed).saved_s(machine, 1e9) > 0
+    assert least_ratio(machine, 1 / speed, summable=True) == pytest.approx(4.0)
+    assert least_ratio(machine, 1.0, summable=True) == float("inf")
+
+
+def test_what_cannot_be_summed_must_be_compressed_by_half_the_number_of_ranks() -> None:
+    machine = Machine(ranks=64, link=Link(alpha_s=0, bytes_per_s=10e9))
+    assert least_ratio(machine, 0.0, summable=False) == pytest.approx(32)
+    even = Compression(ratio=32.0, summable=False)
+    assert even.saved_s(machine, 1e9) == pytest.approx(0, abs=1e-12)
+
+
+def test_compression_is_told_with_what_makes_it_pay(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "gamma", "--compress-by", "100", "--compress-gathers")
+    assert found["compression"]["rows"][-1]["least_ratio"] == pytest.approx(512)
+    assert "It pays from a ratio of 512 on" in found["meaning"][-1]
+
+
+def test_a_plan_starts_without_numpy_and_without_a_web_framework() -> None:
+    code = (
+        "import sys, paceline_service.commands.plan_gamma, "
+        "paceline_service.commands.plan_collectives; "
+        "print(sorted({'numpy', 'fastapi', 'sqlalchemy', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
