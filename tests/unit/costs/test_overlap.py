@@ -68,7 +68,7 @@ def test_what_is_left_over_is_the_last_and_smallest_bucket() -> None:
     assert bucket_sizes(100, 30) == [30, 30, 30, 10]
     assert bucket_sizes(100, 30, first_bytes=5) == [5, 30, 30, 30, 5]
     assert bucket_sizes(100, 1000) == [100]
-    small_last = sized_buckets(EXAMPLE, 100, 30)
+    small_last = sized_buckets(EXAMPLE, bucket_sizes(100, 30))
     assert small_last[-1].end_s == pytest.approx(0.200 + 0.060 * 0.1)
 
 

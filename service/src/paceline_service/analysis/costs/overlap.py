@@ -8,8 +8,9 @@ messages' latency; n equal buckets cost a + T_c / n each.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs.units import not_negative, positive, whole
@@ -97,6 +98,27 @@ class Overlap:
         near = {min(max(int(best) + more, 1), most) for more in (0, 1)}
         return min(sorted(near), key=self.bucketed_s)
 
+    def good_buckets(self, tolerance: float = 0.01, most: int = 1_000_000) -> tuple[int, int]:
+        """Return the fewest and the most equal buckets that are nearly as good as the best.
+
+        Args:
+            tolerance: by what share the pass may end later than with the best.
+            most: none beyond.
+        """
+        best = self.best_buckets(most)
+        limit_s = self.bucketed_s(best) * (1 + tolerance)
+        fewest = _first(1, best, lambda count: self.bucketed_s(count) <= limit_s)
+        beyond = _first(best, most + 1, lambda count: self.bucketed_s(count) > limit_s)
+        return fewest, beyond - 1
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the first number from ``low`` on for which a test holds; ``high`` is taken to."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
 
 def timeline(ready_s: Sequence[float], cost_s: Sequence[float]) -> list[BucketTime]:
     """Return when each bucket is reduced, in the order in which they are ready (eq. 7).
@@ -120,35 +142,46 @@ def timeline(ready_s: Sequence[float], cost_s: Sequence[float]) -> list[BucketTi
 
 def equal_buckets(overlap: Overlap, buckets: int) -> list[BucketTime]:
     """Return the timeline of ``buckets`` equal buckets; it ends at ``bucketed_s``."""
-    n = whole(buckets, "--buckets", "buckets")
-    ready = [overlap.backward_s * (i + 1) / n for i in range(n)]
-    return timeline(ready, [overlap.residual_s(n)] * n)
+    return sized_buckets(overlap, [1] * whole(buckets, "--buckets", "buckets"))
 
 
-def sized_buckets(
-    overlap: Overlap, gradient_bytes: int, bucket_bytes: int, first_bytes: int | None = None
-) -> list[BucketTime]:
-    """Return the timeline of buckets of a size in bytes; what is left over is the last (eq. 8).
+def sized_buckets(overlap: Overlap, sizes: Sequence[int]) -> list[BucketTime]:
+    """Return the timeline of buckets of any sizes, in the order in which they fill (eq. 8).
 
     Args:
         overlap: backward and all-reduce.
-        gradient_bytes: all gradients.
-        bucket_bytes: of each bucket but the first and the last.
-        first_bytes: of the first, as torch's DDP has it (1 MiB); None for ``bucket_bytes``.
+        sizes: (n,) of the buckets; together they are all gradients.
     """
-    sizes = bucket_sizes(gradient_bytes, bucket_bytes, first_bytes)
-    filled, ready, cost = 0, [], []
+    total, filled, ready, cost = sum(sizes), 0, [], []
     for size in sizes:
         filled += size
-        ready.append(overlap.backward_s * filled / gradient_bytes)
-        cost.append(overlap.latency_s + overlap.transfer_s * size / gradient_bytes)
+        ready.append(overlap.backward_s * filled / total)
+        cost.append(overlap.latency_s + overlap.transfer_s * size / total)
     return timeline(ready, cost)
+
+
+def equal_sizes(gradient_bytes: int, buckets: int) -> list[int]:
+    """Return the sizes of so many buckets, which differ by a byte at most.
+
+    Raises:
+        ConfigError: there are fewer bytes than buckets.
+    """
+    if whole(buckets, "--buckets", "buckets") > gradient_bytes:
+        raise ConfigError(f"--buckets is {buckets}, more than the {gradient_bytes} bytes there are")
+    ends = [gradient_bytes * place // buckets for place in range(buckets + 1)]
+    return [end - begin for begin, end in pairwise(ends)]
 
 
 def bucket_sizes(
     gradient_bytes: int, bucket_bytes: int, first_bytes: int | None = None
 ) -> list[int]:
-    """Return the sizes of buckets in the order in which they fill."""
+    """Return the sizes of buckets in the order in which they fill; what is left over is last.
+
+    Args:
+        gradient_bytes: all gradients.
+        bucket_bytes: of each bucket but the first and the last.
+        first_bytes: of the first, as torch's DDP has it (1 MiB); None for ``bucket_bytes``.
+    """
     left = whole(gradient_bytes, "--gradients", "bytes")
     bucket = whole(bucket_bytes, "--bucket", "bytes")
     count = left / bucket

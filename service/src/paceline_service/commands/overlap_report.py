@@ -1,0 +1,83 @@
+"""The overlap that a report tells of, for ``paceline plan overlap --report FILE``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import InputError
+from paceline_service.analysis.costs.overlap_measured import (
+    BACKWARD_SHARE,
+    Measured,
+    measured_from_trace,
+)
+
+_NS = 1e-9
+_SCHEMA = "paceline.report/1"
+
+
+def read_measured(path: Path, backward_s: float | None, all_reduce_s: float | None) -> Measured:
+    """Return what a report tells of communication and what it hides behind.
+
+    Args:
+        path: of a report as JSON; ``-`` is stdin.
+        backward_s: in place of two thirds of the compute that the report tells.
+        all_reduce_s: of a step, where no trace tells what communication was hidden.
+
+    Raises:
+        InputError: the file is no report, or tells too little.
+    """
+    report = _report(path)
+    job, ranks = report.get("job") or {}, report.get("ranks") or []
+    steps = int(job.get("steps") or 0)
+    if steps < 1 or not ranks:
+        raise InputError(
+            f"{path}: the report has no steps of ranks, so there is nothing to compare"
+        )
+    trace = (report.get("data") or {}).get("trace") or {}
+    if trace.get("job"):
+        found = measured_from_trace(
+            compute_s=trace["job"]["compute_ns"] * _NS,
+            communication_s=trace["job"]["communication_ns"] * _NS,
+            exposed_s=trace["job"]["exposed_communication_ns"] * _NS,
+            wait_s=(trace.get("wait_ns") or 0) * _NS,
+            collectives=int(trace.get("collectives") or job.get("collectives") or steps),
+            rank_steps=len(trace.get("ranks") or ranks) * steps,
+            steps=steps,
+        )
+    elif all_reduce_s is None:
+        raise InputError(
+            f"{path}: the report is not of profiler traces (no data.trace), so nothing tells what "
+            "was hidden: give --all-reduce, what the collectives of a step take alone, or analyze "
+            "traces"
+        )
+    else:
+        count = len(ranks) * steps
+        exposed_s = min(_sum(ranks, "exposed_comm_ns") * _NS / count, all_reduce_s)
+        found = Measured(
+            transfer_s=all_reduce_s, least_exposed_s=exposed_s, most_exposed_s=exposed_s,
+            wait_s=_sum(ranks, "wait_ns") * _NS / count,
+            backward_s=_sum(ranks, "self_ns") * _NS / count * BACKWARD_SHARE,
+            buckets=max(round(int(job.get("collectives") or steps) / steps), 1),
+        )  # fmt: skip
+    return found if backward_s is None else replace(found, backward_s=backward_s)
+
+
+def _report(path: Path) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        report = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--report {path}: cannot be read as JSON: {error}") from error
+    if not isinstance(report, dict) or report.get("schema") != _SCHEMA:
+        raise InputError(
+            f"--report {path}: is no {_SCHEMA}; make one by `paceline analyze PATH --format json`"
+        )
+    return report
+
+
+def _sum(ranks: list[dict[str, Any]], name: str) -> float:
+    return float(sum(row.get(name) or 0 for row in ranks))

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline_service.commands.plan import main as plan
+from paceline_service.commands.simulate import main as simulate
+
+
+def answer_of(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    verb = simulate if argv[0] == "simulate" else plan
+    assert verb([*argv[1:], "--format", "json"]) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert plan(["overlap", *argv]) == 2
+    return capsys.readouterr().err
+
+
+def report(tmp_path: Path, **trace: Any) -> str:
+    """Write a report of 4 ranks and 10 steps with two collectives each."""
+    ranks = [{"rank": r, "self_ns": 3e9, "wait_ns": 0, "exposed_comm_ns": 5e8} for r in range(4)]
+    data = {"trace": {"ranks": ranks, "collectives": 20, **trace}} if trace else {}
+    path = tmp_path / "report.json"
+    path.write_text(
+        json.dumps(
+            {"schema": "paceline.report/1", "job": {"steps": 10, "collectives": 20},
+             "ranks": ranks, "data": data}
+        )
+    )  # fmt: skip
+    return str(path)
+
+
+def busy(compute_s: float, communication_s: float, exposed_s: float) -> dict[str, float]:
+    return {
+        "compute_ns": compute_s * 40e9, "communication_ns": communication_s * 40e9,
+        "exposed_communication_ns": exposed_s * 40e9,
+    }  # fmt: skip
+
+
+def test_200_ms_of_backward_and_60_ms_of_all_reduce_take_260_ms_naively(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = answer_of(capsys, "plan", "overlap", "--latency", "0us")
+    assert answer["schema"] == "paceline.plan/1"
+    assert answer["naive_s"] == pytest.approx(0.260)
+    assert answer["bound_s"] == pytest.approx(0.200)
+    four = next(row for row in answer["rows"] if row["buckets"] == 4)
+    assert four["exposed_s"] == pytest.approx(0.015)
+
+
+def test_the_size_of_gradients_follows_from_the_time_of_their_all_reduce_and_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    timed = answer_of(capsys, "plan", "overlap", "--bandwidth", "25GB/s", "--latency", "0us")
+    assert timed["input"]["gradient_bytes"] == pytest.approx(0.060 * 25e9 * 8 / 14, rel=1e-9)
+    sized = answer_of(
+        capsys, "plan", "overlap", "--gradients", "800MB", "--bandwidth", "80Gb/s", "--ranks", "8",
+        "--latency", "0us",
+    )  # fmt: skip
+    assert sized["input"]["all_reduce_s"] == pytest.approx(2 * 7 / 8 * 800e6 / 10e9)
+
+
+def test_simulate_and_plan_agree_on_equal_buckets(capsys: pytest.CaptureFixture[str]) -> None:
+    planned = answer_of(capsys, "plan", "overlap")
+    played = answer_of(capsys, "simulate", "overlap", "--buckets", "16")
+    assert played["schema"] == "paceline.simulate/1"
+    row = next(row for row in planned["rows"] if row["buckets"] == 16)
+    assert played["end_s"] == pytest.approx(row["backward_and_all_reduce_s"])
+    assert len(played["buckets"]) == 16
+
+
+def test_a_traced_job_is_compared_with_what_its_buckets_could_hide(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = report(tmp_path, job=busy(0.300, 0.060, 0.050), wait_ns=0)
+    measured = answer_of(capsys, "plan", "overlap", "--report", path)["measured"]
+    assert measured["backward_s"] == pytest.approx(0.200)
+    assert measured["buckets"] == 2
+    assert measured["expected_exposed_s"] == pytest.approx(0.030)
+    assert measured["gain_s"] == pytest.approx([0.020, 0.020])
+
+
+def test_waiting_inside_collectives_makes_the_hidden_share_uncertain_and_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = report(tmp_path, job=busy(0.300, 0.060, 0.050), wait_ns=0.020 * 40e9)
+    answer = answer_of(capsys, "plan", "overlap", "--report", path)
+    assert answer["measured"]["transfer_s"] == pytest.approx(0.040)
+    assert answer["measured"]["hidden_ratio"] == pytest.approx([0.0, 0.25])
+    assert any("waits 20 ms a step" in sentence for sentence in answer["meaning"])
+
+
+def test_a_report_without_traces_needs_the_time_of_the_all_reduce(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = report(tmp_path)
+    assert "give --all-reduce" in refused(capsys, "--report", path)
+    asked = ("plan", "overlap", "--report", path, "--all-reduce", "60ms")
+    measured = answer_of(capsys, *asked)["measured"]
+    assert measured["hidden_ratio"] == pytest.approx([1 - 50 / 60] * 2)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--backward", "200"), "--backward is '200': it has no unit"),
+        (("--backward", "-1ms"), "--backward"),
+        (("--bandwidth", "25"), "bits or bytes"),
+        (("--ranks", "1"), "--ranks is 1: a rank alone sends nothing"),
+        (("--all-reduce", "50us"), "no longer than its latency, 70 us"),
+        (("--all-reduce", "60ms", "--gradients", "1GB", "--bandwidth", "1GB/s"), "leave one out"),
+        (("--report", "/no/such/report.json"), "cannot be read"),
+    ],
+)
+def test_bad_input_is_refused_by_name(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], message: str
+) -> None:
+    assert message in refused(capsys, *argv)
+
+
+def test_plots_are_written_where_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for verb in (plan, simulate):
+        path = tmp_path / f"{verb.__module__}.html"
+        assert verb(["overlap", "--html", str(path)]) == 0
+        assert "<svg" in path.read_text()
+    assert "naive" in capsys.readouterr().out
