@@ -1,0 +1,72 @@
+"""What ``paceline simulate bsp`` says about its figures."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline_service.analysis.costs.words import duration_of
+from paceline_service.commands.simulate_source import Source
+from paceline_service.export.units import format_ratio, format_times
+from paceline_service.simulate.bsp import Bsp
+
+_STANDS_OUT = 1.1
+"""Times the mean of the ranks: such a rank is called a straggler."""
+_MATTERS = 0.02
+
+
+def title(run: Bsp) -> str:
+    """Return the first line."""
+    return f"BSP: {run.compute_s.shape[1]:,} ranks meet at a barrier in each step"
+
+
+def lasts(run: Bsp) -> list[int]:
+    """Return in how many steps each rank was the last (R,)."""
+    return [int(one) for one in np.bincount(run.slowest_rank, minlength=run.compute_s.shape[1])]
+
+
+def communication_ratio(run: Bsp) -> float:
+    """Return the part of the wall-clock that is communication."""
+    return len(run.compute_s) * run.communication_s / run.wall_clock_s
+
+
+def stands_out(run: Bsp, place: int) -> bool:
+    """Return whether a rank is slower than the others by itself, not by chance."""
+    others = np.delete(run.expected_s, place)
+    return bool(run.expected_s[place] > _STANDS_OUT * others.mean())
+
+
+def _often(run: Bsp) -> str:
+    last, count = lasts(run)[run.straggler], len(run.compute_s)
+    if last == count:
+        return "every step"
+    return f"{last:,} of {count:,} steps"
+
+
+def meaning(run: Bsp, source: Source) -> list[str]:
+    """Return what a newcomer should take away."""
+    cost = run.idle_injected_s / run.wall_clock_s
+    slow, label = run.straggler, source.labels[run.straggler]
+    if not stands_out(run, slow):
+        if cost < _MATTERS:
+            return ["The ranks are in balance: waiting for each other costs next to nothing."]
+        return [
+            f"No rank is slow by itself, and still waiting takes {format_ratio(cost)} of the "
+            "wall-clock: in each step another rank is the last by chance. More ranks make it more "
+            "(`paceline simulate tax`); less jitter, or a barrier every few steps, make it less "
+            "(`paceline simulate ssp`)."
+        ]
+    others = float(np.delete(run.expected_s, slow).mean())
+    said = [
+        f"{label[0].upper()}{label[1:]} computes {format_times(run.expected_s[slow] / others)} "
+        f"as long as the others and is the last in {_often(run)}: all wait for it there. "
+        f"That costs {format_ratio(cost)} of the wall-clock, {duration_of(run.idle_injected_s)} "
+        "that perfect balance would not take."
+    ]
+    if len(source.names) > 2:
+        gained = 1 - run.without_straggler_s / run.wall_clock_s
+        said.append(
+            f"If {label} never were the last, the steps would take "
+            f"{duration_of(run.without_straggler_s)}, {format_ratio(gained)} less: repair or "
+            "replace it before buying more ranks."
+        )
+    return said
