@@ -149,13 +149,17 @@ class FeedState:
 
     def newest_telemetry(self, rank: int) -> Stream | None:
         """Return the newest stream of ``rank`` that told telemetry: only one of its rings does."""
-        streams = [s for s in self._of_rank.get(rank, ()) if s.telemetry.time_ns >= 0]
-        return streams[-1] if streams else None
+        for stream in reversed(self.of_rank(rank)):
+            if stream.telemetry.time_ns >= 0:
+                return stream
+        return None
 
     def versions(self, rank: int) -> dict[str, str]:
         """Return the software that ``rank`` told last; a ring of the plugin tells none."""
-        told = [s.versions for s in self._of_rank.get(rank, ()) if s.versions]
-        return told[-1] if told else {}
+        for stream in reversed(self.of_rank(rank)):
+            if stream.versions:
+                return stream.versions
+        return {}
 
     def dropped(self, rank: int) -> dict[str, int]:
         """Return what was lost of ``rank``, over all its incarnations."""

@@ -40,6 +40,9 @@ MakeAnalysis = Callable[[int], JobAnalysis]
 ENDED_QUIET_S = 1.0
 """With every rank ended, this long without a frame closes the attempt."""
 MAX_RECENT_STEPS = 5000
+LARGE_JOB = 1024
+"""Beyond so many ranks what is told of each is told every ``ROWS_S``, not at every verdict."""
+ROWS_S = 5.0
 STEP_BUCKETS_S = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 120.0,
 )  # fmt: skip
@@ -96,6 +99,8 @@ class LiveAttempt:
         self._last_step = -1
         self._last_start_wall_ns = -1
         self._published: Snapshot | None = None
+        self._rows_mono_s = -ROWS_S
+        """When the rows of the ranks were last made."""
         self._new_steps: list[Step] = []
         self._buckets = [0] * (len(_BUCKETS_NS) + 1)
         self._count = 0
@@ -212,7 +217,7 @@ class LiveAttempt:
         if not self._unpublished and self._published is not None and self._published.state == state:
             return None
         self._unpublished = False
-        return self._publish(state)
+        return self._publish(state, now_mono_s)
 
     def again(self, checkpoint: Captured) -> Update | None:
         """Return what was published last, with a checkpoint."""
@@ -222,7 +227,7 @@ class LiveAttempt:
 
     def publish_failure(self, now_mono_s: float) -> Update:
         """Return an update whose report says that the analysis failed."""
-        return self._publish(self.state(now_mono_s))
+        return self._publish(self.state(now_mono_s), now_mono_s)
 
     def _is_over(self, now_mono_s: float) -> bool:
         if not self._feed.all_ended:
@@ -267,7 +272,7 @@ class LiveAttempt:
         stream = self._feed.newest(rank)
         return stream.clock.to_wall_ns(time_mono_ns) if stream else -1
 
-    def _publish(self, state: str) -> Update:
+    def _publish(self, state: str, now_mono_s: float) -> Update:
         report = self._analysis.report().to_dict()
         if self._feed.imported:
             self._apply_imported(report)
@@ -280,14 +285,20 @@ class LiveAttempt:
         report["job"] = {**job, **report["job"]}
         encoded = msgspec.json.encode(report)
         before = self._published
+        if before is None or self._rows_are_due(state, now_mono_s):
+            self._rows_mono_s = now_mono_s
+            ranks = self._rank_rows(report)
+            nodes = {str(row["rank"]): row["node"] for row in ranks if row["node"]}
+        else:
+            ranks, nodes = before.ranks, before.nodes
         snapshot = Snapshot(
             attempt=self.attempt,
             state=state,
             report=report,
             report_json=encoded,
-            ranks=self._rank_rows(report),
+            ranks=ranks,
             groups=self._group_rows(),
-            nodes=self._nodes(),
+            nodes=nodes,
             last_seen_wall_ns=self.last_seen_wall_ns,
             last_step=self._last_step,
             ranks_seen=self._feed.ranks_seen,
@@ -316,30 +327,35 @@ class LiveAttempt:
         if brought is not None and brought.told is not None:
             apply(brought.told, report)
 
+    def _rows_are_due(self, state: str, now_mono_s: float) -> bool:
+        """Whether what is told of each rank is to be made again."""
+        assert self._published is not None
+        few = self.attempt.world_size <= LARGE_JOB
+        over = state != self._published.state or bool(self.failure)
+        return few or over or now_mono_s - self._rows_mono_s >= ROWS_S
+
     def _rank_rows(self, report: Json) -> list[Json]:
         totals = {row["rank"]: row for row in report["ranks"]}
         ages_s = self._analysis.standstill.ages_s()
+        feed = self._feed
         rows = []
         for rank in range(self.attempt.world_size):
-            streams = self._feed.of_rank(rank)
+            streams = feed.of_rank(rank)
             total = totals.get(rank)
             if not streams and total is None:
                 continue
+            row = {"rank": rank} if total is None else total.copy()
+            rows.append(row)
             stream = streams[-1] if streams else None
-            lossy = any(one.has_losses for one in streams)
-            rows.append(
-                {
-                    **(total or {"rank": rank}),
-                    "node": stream.node if stream else "",
-                    "step": stream.step if stream and stream.step >= 0 else None,
-                    "last_seen_wall_ns": stream.last_seen_wall_ns if stream else None,
-                    "ended": stream.ended if stream else "",
-                    "dropped": self._feed.dropped(rank) if lossy else {},
-                    "versions": self._feed.versions(rank),
-                    "telemetry": self._telemetry(rank),
-                    "pending_s": ages_s.get(rank),
-                }
-            )
+            lossy = any([one.has_losses for one in streams])
+            row["node"] = stream.node if stream else ""
+            row["step"] = stream.step if stream and stream.step >= 0 else None
+            row["last_seen_wall_ns"] = stream.last_seen_wall_ns if stream else None
+            row["ended"] = stream.ended if stream else ""
+            row["dropped"] = feed.dropped(rank) if lossy else {}
+            row["versions"] = feed.versions(rank)
+            row["telemetry"] = self._telemetry(rank)
+            row["pending_s"] = ages_s.get(rank)
         return rows
 
     def _telemetry(self, rank: int) -> Json | None:
@@ -365,11 +381,3 @@ class LiveAttempt:
             }
             for _, info in sorted(self._feed.groups.items())
         ]
-
-    def _nodes(self) -> dict[str, str]:
-        nodes = {}
-        for rank in range(self.attempt.world_size):
-            stream = self._feed.newest(rank)
-            if stream is not None and stream.node:
-                nodes[str(rank)] = stream.node
-        return nodes
