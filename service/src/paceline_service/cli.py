@@ -103,6 +103,13 @@ def simulate(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def lab(argv: Sequence[str]) -> int:
+    """Train in data parallel and see every synchronization, measured and modelled."""
+    from paceline_service.lab.command import main
+
+    return main(argv)
+
+
 def bench(argv: Sequence[str]) -> int:
     """Measure what Paceline costs."""
     from paceline_service.bench.command import main

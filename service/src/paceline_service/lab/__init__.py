@@ -1,0 +1,1 @@
+"""The lab: train a small transformer in data parallel, and see every synchronization."""

@@ -1,0 +1,130 @@
+"""What the figures of the lab mean, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline_service.analysis.costs.words import bandwidth_of, bytes_of, digits, duration_of
+from paceline_service.export.units import format_ratio
+from paceline_service.lab.figures import StretchFigures, TypicalSync
+from paceline_service.lab.links import Wire
+
+NAMES = {"ddp": "DDP", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
+KINDS = {
+    "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter"
+}  # fmt: skip
+SLOWER = 1.3
+"""From here on transfers in training are told to be slower than alone."""
+MOST_PARTS = 2
+
+
+def ms(seconds: float | None) -> str:
+    """Return a time in milliseconds for a column of them, a dash where it is not known."""
+    return "-" if seconds is None else f"{seconds * 1e3:,.2f}"
+
+
+def label(figures: StretchFigures, swept: str) -> str:
+    """Return how tables call a stretch."""
+    stretch = figures.stretch
+    if swept == "bucket":
+        return stretch.name.removeprefix("ddp-")
+    return NAMES[stretch.strategy]
+
+
+def carried(sync: TypicalSync) -> str:
+    """Return what a synchronization carries: the parts of the model, the first and the last."""
+    parts = list(dict.fromkeys(_part(name) for name in sync.bucket.names))
+    if len(parts) > MOST_PARTS:
+        return f"{parts[0]} to {parts[-1]}"
+    return ", ".join(parts)
+
+
+def learned(all_figures: Sequence[StretchFigures]) -> str:
+    """Say whether the loss fell; every stretch begins with the same model and sees the same."""
+    best = all_figures[0]
+    count = len(best.stretch.losses)
+    fell = f"from {best.first_loss:.2f} to {best.last_loss:.2f} in {count} steps"
+    if not all(figures.learned for figures in all_figures):
+        return f"The loss did not fall ({fell}): train longer with --steps"
+    told = (
+        f"It learns: the loss fell {fell}, and {format_ratio(best.stretch.accuracy)} of sentences "
+    )
+    told += "that it never saw are told right"
+    if len(all_figures) == 1:
+        return told + "."
+    apart = max(
+        abs(a - b)
+        for figures in all_figures[1:]
+        for a, b in zip(best.stretch.losses, figures.stretch.losses, strict=True)
+    )
+    if apart < 1e-3:
+        return (
+            told + ". Every stretch has the same losses: how the work is divided changes nothing."
+        )
+    return told + f". Losses of the stretches differ by {apart:.2g} at most: sums in another order."
+
+
+def wire_words(wire: Wire, ranks: int) -> str:
+    """Say what an operation costs alone."""
+    kind = KINDS[wire.op]
+    if wire.cost is None:
+        return f"{kind} alone: start-up and bandwidth cannot be told apart, it was too noisy here"
+    rounds = (2 if wire.op == "all_reduce" else 1) * (ranks - 1)
+    bytes_per_s = rounds / ranks / wire.cost.s_per_byte
+    return (
+        f"{kind} alone: {duration_of(wire.cost.latency_s)} + {wire.cost.s_per_byte * 1e9:.3g} ns a "
+        f"byte, so alpha is {duration_of(wire.cost.latency_s / rounds)} a message and "
+        f"{bandwidth_of(bytes_per_s)} leave a rank"
+    )
+
+
+def hidden(figures: StretchFigures) -> str:
+    """Say how much of the communication was hidden, and what the ranks waited for each other."""
+    name = NAMES[figures.stretch.strategy]
+    told = f"{name}: a step takes {duration_of(figures.step_s)}. "
+    count, size = len(figures.syncs), bytes_of(figures.payload_bytes)
+    told += f"{count} synchronizations carry {size}"
+    if figures.transfer_s:
+        share = max(0.0, 1 - figures.exposed_s / figures.transfer_s)
+        told += f" in {duration_of(figures.transfer_s)}; the backward pass hides"
+        told += f" {format_ratio(share)} of that" if share >= 0.01 else " none of that"
+    told += f". Ranks stand still {duration_of(figures.exposed_s)} for transfers and "
+    return told + f"{duration_of(figures.waited_s)} for each other."
+
+
+def against_model(all_figures: Sequence[StretchFigures], device: str) -> str:
+    """Say how transfers in training compare with the same transfers alone."""
+    pairs = [
+        (figures.transfer_s, figures.modelled_transfer_s)
+        for figures in all_figures
+        if figures.transfer_s is not None and figures.modelled_transfer_s
+    ]
+    if not pairs:
+        return "Transfers have no model here: alone they were too noisy for a line."
+    taken, modelled = sum(a for a, _ in pairs if a), sum(b for _, b in pairs if b)
+    ratio = taken / modelled
+    told = f"Transfers take {digits(ratio)} times what they take alone"
+    if ratio < SLOWER:
+        return told + ": the line through them holds in training too."
+    if device == "cpu":
+        return (
+            told + ": on a CPU the copying and adding of a transfer shares the cores with the "
+            "compute, so what is hidden is not free."
+        )
+    return told + ": in training they share the memory and the links with the compute."
+
+
+def bounds_note(all_figures: Sequence[StretchFigures]) -> str:
+    """Say which ends were seen late, nothing where none was."""
+    if not any(sync.bound for figures in all_figures for sync in figures.syncs):
+        return ""
+    return (
+        "A transfer with <= took that long at most: the Python hooks see the end of what DDP's "
+        "reducer waits for only after the backward pass. `paceline doctor --build` compiles the "
+        "hook that sees it."
+    )
+
+
+def _part(name: str) -> str:
+    parts = name.split(".")
+    return ".".join(parts[:2]) if parts[0] == "blocks" else parts[0]
