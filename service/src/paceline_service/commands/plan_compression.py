@@ -85,10 +85,13 @@ def _meaning(compression: Compression, machine: Machine, gain: float, least: flo
     if math.isinf(least):
         pays = "Encoding takes longer than sending: no ratio pays here."
     elif compression.summable:
-        speed = least_speed(machine, compression.ratio)
+        speed = bandwidth_of(least_speed(machine, compression.ratio))
         pays = (
-            f"It pays from a ratio of {digits(least)} on, and if at least "
-            f"{bandwidth_of(speed)} of gradients are encoded and decoded."
+            f"It pays from a ratio of {digits(least)} on, and if at least {speed} of gradients "
+            "are encoded and decoded."
+            if compression.s_per_byte
+            else "Encoding is taken to cost nothing (--compress-speed): it pays if at least "
+            f"{speed} of gradients are encoded and decoded."
         )
     else:
         pays = (

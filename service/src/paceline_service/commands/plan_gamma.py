@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _TITLE = "gamma: communication over compute of a data-parallel step"
 _GLOBAL_BATCH = "2048"
+NVLINK_SUMS = (600e9, 900e9, 1800e9)
+"""Bytes/s in data sheets of A100, H100 and B200 that are twice what leaves a rank."""
 
 
 def plan_gamma(
@@ -100,16 +102,17 @@ def plan_gamma(
     """
     if not 0 < utilization <= 1:
         raise ConfigError(f"--utilization is {utilization}: give a share above 0, at most 1")
+    load = _load(global_batch, local_batch, compute)
+    speed = units.parse_flops(flops, "--flops") * utilization
     model = Model(
         parameters=units.parse_count(parameters, "--parameters", unit="parameters"),
         bytes_per_parameter=units.positive(bytes_per_parameter, "--bytes-per-parameter", "bytes"),
         bytes_per_s=units.parse_bandwidth(bandwidth, "--bandwidth"),
         alpha_s=units.parse_duration_s(latency, "--latency", zero=True),
-        flops_per_s=units.parse_flops(flops, "--flops") * utilization,
+        flops_per_s=None if load.kind == "time" else speed,
         flops_per_parameter=WITH_RECOMPUTATION if recompute else FORWARD_BACKWARD,
         tokens_per_sample=units.parse_count(tokens_per_sample, "--tokens-per-sample"),
     )
-    load = _load(global_batch, local_batch, compute)
     counts = _counts(ranks, load)
     points = [point(model, load, count) for count in counts]
     tables = [_table(model, load, points)]
