@@ -23,15 +23,17 @@ def _verdict(model: Model, load: Load, points: list[Point]) -> list[str]:
     last = points[-1]
     first = break_even_ranks(model, load)
     if first is None or first > last.ranks:
+        most = f", up to the {load.amount:,.0f} that have a sample each,"
         where = (
-            "at no number of ranks does a step communicate longer than it computes"
+            f"at no number of ranks{most if load.kind == 'global' else ''} does a step "
+            "communicate longer than it computes"
             if first is None
             else f"only from {first:,} ranks on a step communicates longer than it computes"
         )
         return [
-            f"More ranks help: {where}. At {last.ranks:,} ranks gamma is {last.gamma:.2g}. A job "
-            "that is slower than this table has another reason than the arithmetic: a straggler, "
-            "the network, its input. `paceline analyze` says which."
+            f"More ranks help: {where}. At {last.ranks:,} ranks gamma is {digits(last.gamma)}. A "
+            "job that is slower than this table has another reason than the arithmetic: a "
+            "straggler, the network, its input. `paceline analyze` says which."
         ]
     since = (
         f"from {first:,} ranks on a step communicates longer than it computes (gamma over 1), with "

@@ -108,8 +108,11 @@ def gamma(model: Model, load: Load, ranks: int) -> float:
 def break_even_ranks(model: Model, load: Load, most: int = MOST_RANKS) -> int | None:
     """Return the first K at which communication exceeds compute, None if none up to ``most``.
 
-    gamma never falls with K: communication grows, compute falls or stays.
+    gamma never falls with K: communication grows, compute falls or stays. Of a fixed global batch
+    no rank has less than a sample.
     """
+    if load.kind == "global":
+        most = min(most, int(load.amount))
 
     def exceeds(ranks: int) -> bool:
         return gamma(model, load, ranks) > 1 + _SAME
