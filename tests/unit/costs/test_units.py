@@ -1,9 +1,21 @@
 from __future__ import annotations
 
+import contextlib
+import math
+import random
+
 import pytest
 
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units, words
+
+PARSERS = (
+    units.parse_bandwidth,
+    units.parse_bytes,
+    units.parse_count,
+    units.parse_duration_s,
+    units.parse_flops,
+)
 
 
 @pytest.mark.parametrize(
@@ -92,3 +104,14 @@ def test_a_bandwidth_is_shown_back_in_bits_and_bytes() -> None:
         "275.7 ms",
     ]
     assert [words.count_of(n) for n in (7e9, 66e6, 2048)] == ["7B", "66M", "2048"]
+
+
+def test_any_text_is_a_finite_positive_number_or_is_refused() -> None:
+    draw = random.Random(7)
+    for _ in range(4000):
+        text = "".join(
+            draw.choice("0123459.e+-_,kKMGTiBbps/ unmx") for _ in range(draw.randint(0, 9))
+        )
+        for read in PARSERS:
+            with contextlib.suppress(ConfigError):
+                assert 0 < read(text, "--argument") < math.inf, text

@@ -33,7 +33,7 @@ def _verdict(model: Model, load: Load, points: list[Point]) -> list[str]:
         return [
             f"More ranks help: {where}. At {last.ranks:,} ranks gamma is {digits(last.gamma)}. A "
             "job that is slower than this table has another reason than the arithmetic: a "
-            "straggler, the network, its input. `paceline analyze` says which."
+            "straggler, the network, its input (paceline analyze says which)."
         ]
     since = (
         f"from {first:,} ranks on a step communicates longer than it computes (gamma over 1), with "
