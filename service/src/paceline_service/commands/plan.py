@@ -17,6 +17,16 @@ app: dict[str, SubCommand] = {
     "collectives": SubCommand(
         f"{_HERE}.plan_collectives", "plan_collectives", "Which algorithm is cheapest at which size"
     ),
+    "step": SubCommand(
+        f"{_HERE}.plan_step",
+        "plan_step",
+        "What a step takes: compute, exposed communication, bubble",
+    ),
+    "memory": SubCommand(
+        f"{_HERE}.plan_memory",
+        "plan_memory",
+        "What a rank holds and sends by strategy; does it fit?",
+    ),
     "overlap": SubCommand(
         f"{_HERE}.plan_overlap", "plan_overlap", "What buckets hide of an all-reduce"
     ),

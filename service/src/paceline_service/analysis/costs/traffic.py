@@ -50,10 +50,19 @@ class Group:
     members: int
     stride: int
 
+    def near(self, ranks_per_node: int) -> int:
+        """Return how many members share a node; a number that divides the group."""
+        near = min(max(ranks_per_node // self.stride, 1), self.members)
+        return math.gcd(near, self.members)
+
+    def between_nodes_ratio(self, ranks_per_node: int) -> float:
+        """Return the share of what its ring sends that leaves a node."""
+        near = self.near(ranks_per_node)
+        return 0.0 if near == self.members else 1 / near
+
     def on(self, machine: Machine) -> Machine:
         """Return the group as a machine: how many of its members share a node, and its links."""
-        near = min(max(machine.ranks_per_node // self.stride, 1), self.members)
-        near = math.gcd(near, self.members)
+        near = self.near(machine.ranks_per_node)
         return Machine(
             ranks=self.members, link=machine.link, ranks_per_node=near,
             inside=machine.local_link if near > 1 else None,

@@ -1,0 +1,65 @@
+"""What would change a step: the same job with one number twice or half as large."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paceline.errors import PacelineError
+from paceline_service.analysis.costs.alpha_beta import Link
+from paceline_service.analysis.costs.pipeline import Schedule
+from paceline_service.analysis.costs.step import Job, Step, step_of
+from paceline_service.analysis.costs.strategies import Layout
+
+
+def changed_steps(job: Job) -> list[tuple[str, Step]]:
+    """Return what each change makes of a step; what does not apply is left out."""
+    machine, layout = job.machine, job.layout
+    jobs: list[tuple[str, Job]] = [
+        ("ranks compute twice as fast", replace(job, flops_per_s=2 * job.flops_per_s))
+    ]
+    if machine.nodes > 1:
+        jobs += [
+            ("twice the bandwidth between nodes",
+             replace(job, machine=replace(machine, link=_faster(machine.link)))),
+            ("half the latency between nodes",
+             replace(job, machine=replace(machine, link=_sooner(machine.link)))),
+        ]  # fmt: skip
+    if machine.inside is not None and machine.local > 1:
+        jobs.append(
+            ("twice the bandwidth within nodes",
+             replace(job, machine=replace(machine, inside=_faster(machine.inside))))
+        )  # fmt: skip
+    if layout.replicas > 1:
+        jobs.append(
+            ("nothing overlaps" if job.overlap else "gradients and weights overlap",
+             replace(job, overlap=not job.overlap))
+        )  # fmt: skip
+    found = [(name, step_of(one)) for name, one in jobs]
+    return found + _other_layouts(job)
+
+
+def _other_layouts(job: Job) -> list[tuple[str, Step]]:
+    """Return steps of twice the batch, and of an interleaved pipeline."""
+    pipeline = job.layout.pipeline
+    twice = replace(pipeline, micro_batches=2 * pipeline.micro_batches)
+    found = [("twice the batch (per sample)", step_of(_with(job, pipeline=twice)))]
+    if pipeline.stages > 1 and pipeline.schedule is not Schedule.INTERLEAVED:
+        try:
+            finer = replace(pipeline, virtual_stages=2, schedule=Schedule.INTERLEAVED)
+            found.append(("interleaved, 2 pieces a rank", step_of(_with(job, pipeline=finer))))
+        except PacelineError:
+            pass  # the model or the batch cannot be divided so
+    return found
+
+
+def _with(job: Job, **changes: object) -> Job:
+    layout: Layout = replace(job.layout, **changes)  # type: ignore[arg-type]
+    return replace(job, layout=layout)
+
+
+def _faster(link: Link) -> Link:
+    return replace(link, bytes_per_s=2 * link.bytes_per_s)
+
+
+def _sooner(link: Link) -> Link:
+    return replace(link, alpha_s=link.alpha_s / 2)
