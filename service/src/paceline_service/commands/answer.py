@@ -40,6 +40,7 @@ class Table:
         marked: numbers of rows that stand out.
         plots: makes the drawings that HTML shows above the table.
         sentences: that HTML shows below it.
+        text_only: numbers of columns that HTML leaves out: bars, which its plots have.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Table:
     marked: frozenset[int] = frozenset()
     plots: Callable[[], Sequence[Drawing]] = tuple
     sentences: Sequence[str] = ()
+    text_only: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +96,22 @@ def give(
     return EXIT_OK
 
 
+def _shown(table: Table, cells: Sequence[str]) -> list[str]:
+    return [cell for place, cell in enumerate(cells) if place not in table.text_only]
+
+
 def _sections(answer: Answer) -> list[Section]:
     from paceline_service.export.plots import Section
 
     shown = [
         Section(title=table.title or answer.title, plots=table.plots(),
-                heads=[head.replace("\n", " ") for head in table.heads],
-                rows=table.rows, sentences=table.sentences)
+                heads=[head.replace("\n", " ") for head in _shown(table, table.heads)],
+                rows=[_shown(table, row) for row in table.rows], sentences=table.sentences)
         for table in answer.tables
     ]  # fmt: skip
-    meaning = Section(title="What it means", sentences=answer.meaning)
-    return [*shown, *([meaning] if answer.meaning else []),
+    # The first sentence stands at the top.
+    meaning = Section(title="What it means", sentences=answer.meaning[1:])
+    return [*shown, *([meaning] if meaning.sentences else []),
             Section(title="What was assumed", sentences=answer.given)]  # fmt: skip
 
 

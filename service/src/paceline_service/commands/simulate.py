@@ -12,6 +12,12 @@ app: dict[str, SubCommand] = {
     "bsp": SubCommand(
         f"{_HERE}.simulate_bsp", "simulate_bsp", "every rank waits for the last one in each step"
     ),
+    "ssp": SubCommand(
+        f"{_HERE}.simulate_ssp", "simulate_ssp", "stale-synchronous, asynchronous, local steps"
+    ),
+    "tax": SubCommand(
+        f"{_HERE}.simulate_tax", "simulate_tax", "what one slow rank, and mere chance, cost"
+    ),
     "overlap": SubCommand(
         f"{_HERE}.simulate_overlap", "simulate_overlap", "one backward pass, bucket by bucket"
     ),

@@ -170,15 +170,23 @@ def _ranks(run: Bsp, source: Source) -> Table:
     ]  # fmt: skip
     heads = [
         "rank",
-        "a mean step".ljust(_BAR),
+        "# work  . wait  = comm".ljust(_BAR),
         f"work\n{unit}",
         f"waits\n{wait_unit}",
         "of step",
         "steps\nlast in",
     ]
     marked = frozenset(at for at, place in enumerate(order) if words.stands_out(run, place))
-    title = f"A mean step of {which} (# work, . waiting, = communication)"
-    return Table(title=title, heads=heads, rows=rows, marked=marked)
+    title = f"A mean step of {which}"
+
+    def plots() -> list[Drawing]:
+        from paceline_service.commands.simulate_bsp_plots import rank_bars
+
+        return [rank_bars(run, source, order)]
+
+    return Table(
+        title=title, heads=heads, rows=rows, marked=marked, plots=plots, text_only=frozenset({1})
+    )
 
 
 def _totals(run: Bsp, source: Source) -> Table:

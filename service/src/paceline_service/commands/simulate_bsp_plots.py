@@ -6,7 +6,7 @@ import numpy as np
 
 from paceline_service.commands.simulate_bsp_words import stands_out
 from paceline_service.commands.simulate_source import Source
-from paceline_service.export.plots import Drawing, Lane, Line, Span, lanes, plot
+from paceline_service.export.plots import Bar, Drawing, Lane, Line, Span, bars, lanes, plot
 from paceline_service.simulate.bsp import Bsp
 
 _MOST_RANKS = 16
@@ -21,6 +21,23 @@ def step_plots(run: Bsp, source: Source) -> list[Drawing]:
     if len(run.compute_s) > _MOST_STEPS:
         drawings.append(_steps(run))
     return drawings
+
+
+def rank_bars(run: Bsp, source: Source, order: list[int]) -> Drawing:
+    """Return what a mean step of some ranks is made of."""
+    own, wait = run.compute_s.mean(axis=0) * _MS, run.wait_s.mean(axis=0) * _MS
+    rows = [
+        Bar(
+            source.labels[place],
+            {
+                "computes": float(own[place]), "waits": float(wait[place]),
+                "communicates": run.communication_s * _MS,
+            },
+        )
+        for place in order
+    ]  # fmt: skip
+    kinds = {"computes": "work", "waits": "wait", "communicates": "comm"}
+    return bars("What a mean step is made of", "ms", rows, kinds)
 
 
 def _sawtooth(run: Bsp, source: Source) -> Drawing:

@@ -89,7 +89,7 @@ def _report(path: Path) -> dict[str, Any] | None:
 
 def _of_report(report: dict[str, Any], path: Path) -> Measured:
     try:
-        steps = int(report["job"]["steps"])
+        steps = _judged_steps(report)
         rows = [
             (int(row["rank"]), float(row["self_ns"]), float(row["wait_ns"]),
              float(row["exposed_comm_ns"]))
@@ -107,6 +107,14 @@ def _of_report(report: dict[str, Any], path: Path) -> Measured:
         communication_s=float(np.median(sent)),
         step_s=float(np.median(own + wait + sent)),
     )
+
+
+def _judged_steps(report: dict[str, Any]) -> int:
+    """Return how many steps the times of a report are of: the first ones settle."""
+    told = (report.get("expected") or {}).get("steps")
+    steps = int(report["job"]["steps"])
+    settling = Options().settling_steps
+    return int(told) if told else steps - settling if steps > 2 * settling else steps
 
 
 def _of_files(path: Path) -> Measured:

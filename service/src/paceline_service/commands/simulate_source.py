@@ -116,7 +116,9 @@ def _from_file(
 
 def _told_ranks(profile: Profile) -> str:
     mean_s = profile.mean_s
-    if len(mean_s) <= _MOST_TOLD:
+    if mean_s.min() == mean_s.max():
+        times = duration_of(float(mean_s[0]))
+    elif len(mean_s) <= _MOST_TOLD:
         times = ", ".join(duration_of(float(one)) for one in mean_s)
     else:
         times = f"{duration_of(float(mean_s.min()))} to {duration_of(float(mean_s.max()))}"

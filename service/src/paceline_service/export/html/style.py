@@ -74,7 +74,7 @@ dd small{display:block;font-size:12px;color:var(--ink-3)}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:13px}
 th,td{text-align:left;padding:4px 10px;border-bottom:1px solid var(--line-2);vertical-align:middle}
 th{color:var(--ink-3);font-weight:500;border-bottom-color:var(--line);white-space:nowrap}
-table+p,table+.legend{margin-top:8px}
+table+p,table+ul,table+.legend{margin-top:8px}
 .number{text-align:right;white-space:nowrap}
 tr.bad td{background:var(--bad-soft)}
 tr.bad td:first-child{color:var(--bad);font-weight:600}

@@ -42,6 +42,8 @@ class Line:
         low: with ``high``, a band around the line (an interval, or the least and the most).
         high: as many as ``x``.
         points_only: dots without a line between them: what was measured.
+        dots: whether a line of few points has them drawn.
+        pen: its place among the pens, so that what belongs together looks alike.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Line:
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     points_only: bool = False
+    dots: bool = True
+    pen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,16 @@ def plot(
             if values is not None and len(values) != len(line.x):
                 raise ValueError(f"{line.name}: {len(line.x)} x and {len(values)} values over it")
     right = WIDTH - RIGHT
-    pens = [SERIES[place % len(SERIES)] for place in range(len(lines))]
+    pens = [
+        SERIES[(place if line.pen is None else line.pen) % len(SERIES)]
+        for place, line in enumerate(lines)
+    ]
     names: list[tuple[str, Pen | str]] = [
         (line.name, pen.colour if line.points_only else pen)
         for line, pen in zip(lines, pens, strict=True)
+        if line.name
     ]
-    keys, taken_px = legend(names, LEFT, 28, right) if len(lines) > 1 or lines[0].name else ([], 0)
+    keys, taken_px = legend(names, LEFT, 28, right) if names else ([], 0)
     top = 28 + taken_px + 22
     bottom = top + HEIGHT - BOTTOM - 72
     xs = axis((v for line in lines for v in line.x), LEFT, right, log=log_x, zero=False)
@@ -116,7 +124,8 @@ def plot(
         parts += _line(line, pen, xs, ys)
     for mark in marks:
         parts += _mark(mark, xs, ys)
-    told = f"{title}: {y_label} over {x_label}; {'; '.join(_told(line, ys) for line in lines)}"
+    cases = "; ".join(_told(line, ys) for line in lines if line.name)
+    told = f"{title}: {y_label} over {x_label}; {cases}"
     return Drawing(height_px=bottom + BOTTOM, parts=tuple(parts), told=told)
 
 
@@ -161,9 +170,10 @@ def _line(line: Line, pen: Pen, xs: Axis, ys: Axis) -> list[Part]:
             run = []
             continue
         run.append((xs.px(x), ys.px(y)))
-        dots.append(Dot(run[-1], pen.colour, f"{line.name}: {say(x)}, {say(y)}"))
+        dots.append(Dot(run[-1], pen.colour, f"{line.name} {say(x)}, {say(y)}".strip()))
     parts += _stroke(run, pen, line)
-    return [*parts, *dots] if line.points_only or len(dots) <= MOST_DOTS else parts
+    few = line.dots and len(dots) <= MOST_DOTS
+    return [*parts, *dots] if line.points_only or few else parts
 
 
 def _stroke(run: list[tuple[float, float]], pen: Pen, line: Line) -> list[Part]:
