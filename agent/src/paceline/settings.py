@@ -25,6 +25,8 @@ MAX_RUN_ID_CHARS = 64
 PLUGIN_ENV = "NCCL_PROFILER_PLUGIN"
 """NCCL's own: the path of the profiler plugin that it is to load."""
 
+REPLICA_CHECK_ENV = "PACELINE_REPLICA_CHECK_STEPS"
+
 RUN_MARK = ".recorded-"
 """Begins the name of the file by which a rank tells `paceline run` that it made a ring: the ring
 itself may be gone, read and removed, when the job has ended. The run's id ends it."""
@@ -81,6 +83,8 @@ class AgentSettings:
     runtime_dir: Path
     level: str
     device_timers: str
+    replica_check_steps: int
+    """Every so many steps a rank adds up its parameters; 0: never."""
     disabled: bool
     url: str
     problems: tuple[str, ...]
@@ -110,6 +114,7 @@ class AgentSettings:
             runtime_dir=runtime_dir(env),
             level=level,
             device_timers=_device_timers(env, problems),
+            replica_check_steps=_first_int(env, (REPLICA_CHECK_ENV,), problems) or 0,
             disabled=is_disabled(env),
             url=env.get("PACELINE_URL", ""),
             problems=tuple(problems),

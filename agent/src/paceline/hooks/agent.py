@@ -225,6 +225,8 @@ class Agent:
         # At every level: a higher one may be asked for while the job runs.
         PhaseHooks(torch, recorder, self._patches).install(self._finder.when_imported)
         install_causes(recorder, self._patches)
+        if settings.replica_check_steps:
+            self._check_replicas(torch, recorder, settings.replica_check_steps)
         if torch.version.cuda is not None:  # else the modules would only take memory
             try:
                 from paceline.hooks.device_start import start_device_times
@@ -236,6 +238,22 @@ class Agent:
         self._poller = Poller(recorder)
         self._poller.start()
         _close_at_exit(self)
+
+    def _check_replicas(self, torch: Any, recorder: Recorder, every: int) -> None:
+        from paceline.hooks.replica_sets import ReplicaSets
+        from paceline.hooks.replicas import ReplicaCheck
+
+        told: set[str] = set()
+
+        def tell(what: str) -> None:
+            if what not in told:
+                told.add(what)
+                recorder.writer.meta({"info": {"replica_check": what}})
+
+        sets = ReplicaSets(self._patches, tell)
+        sets.install(self._finder.when_imported)
+        tell(f"every {every} steps")
+        recorder.replicas = ReplicaCheck(torch, recorder, every, sets)
 
     def _describe(self, entry: dict[str, object]) -> None:
         if self.recorder is not None:

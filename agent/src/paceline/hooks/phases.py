@@ -77,6 +77,8 @@ class PhaseHooks:
             recorder.guarded(recorder.claim_training_thread)
             self._sweep()
             tell(clock.optimizer_begin, id(optimizer))
+            if recorder.replicas is not None and recorder.in_training_thread():
+                recorder.replicas.optimizer_begins(optimizer)
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if not clock.in_backward and tell(clock.optimizer_end):

@@ -18,6 +18,7 @@ from paceline.ring.writer import RingWriter
 
 if TYPE_CHECKING:
     from paceline.hooks.device_times import DeviceTimes
+    from paceline.hooks.replicas import ReplicaCheck
 
 log = logging.getLogger("paceline")
 MAX_ERRORS = 1000
@@ -47,6 +48,8 @@ class Recorder:
         self.known_works: set[type] = set()
         self.device: DeviceTimes | None = None
         """Takes times on the device; None where torch has none."""
+        self.replicas: ReplicaCheck | None = None
+        """Adds up parameters every few steps; None where nobody asked for it."""
         self.errors = 0
         self._thread: int | None = None
         self._rival: int | None = None
@@ -138,6 +141,8 @@ class Recorder:
     def _flush_device(self) -> None:
         if self.device is not None:
             self.device.flush()
+        if self.replicas is not None:
+            self.replicas.flush()
 
 
 def _is_alive(ident: int) -> bool:

@@ -18,6 +18,7 @@ from paceline.errors import RingError
 from paceline.ring import layout as at
 from paceline.ring.header import read_header
 from paceline.ring.layout import InFlight, Record
+from paceline.ring.replicas import DIGESTS_OFFSET, ReplicaDigest, read_digests
 from paceline.ring.rows import Rows, whole_records
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -207,6 +208,12 @@ class RingReader:
     def word(self, offset: int) -> int:
         """Return a dynamic word of the header, for example ``layout.STEP_OFFSET``."""
         return self._words[offset // 8]
+
+    def digests(self, first: int) -> tuple[list[ReplicaDigest], int, int]:
+        """Return the replica digests from number ``first`` on (``ring.replicas.read_digests``)."""
+        if not (first or self._words[DIGESTS_OFFSET // 8]):  # most rings never have one
+            return [], 0, 0
+        return read_digests(lambda offset, size: self._map[offset : offset + size], first)
 
     @property
     def closed_by_writer(self) -> bool:

@@ -27,6 +27,13 @@ from paceline.errors import ConfigError, RingError
 from paceline.ring import layout as at
 from paceline.ring.layout import RingIdentity
 from paceline.ring.private import make_private
+from paceline.ring.replicas import (
+    DIGEST_BYTES,
+    DIGEST_SLOTS,
+    DIGESTS_OFFSET,
+    ReplicaDigest,
+    pack_digest,
+)
 
 _WORD = 8
 _HEAD_WORD = at.HEAD_OFFSET // _WORD
@@ -74,6 +81,7 @@ class RingWriter:
         self._bytes = memoryview(self._map)
         self._words = self._bytes.cast("Q")
         self._next_index = itertools.count()
+        self._digests = 0
         self._free_slots = list(range(at.INFLIGHT_SLOTS))
         self._rare = threading.Lock()  # for what happens rarely: metadata, anchors
         self.anchor()
@@ -200,6 +208,14 @@ class RingWriter:
             self._bytes[body : body + len(text)] = text
             self._words[at.META_HEAD_OFFSET // _WORD] = used + size
         return True
+
+    def digest(self, one: ReplicaDigest) -> None:
+        """Store a replica digest; the oldest of the table is overwritten. One thread may call."""
+        offset = DIGESTS_OFFSET + self._digests % DIGEST_SLOTS * DIGEST_BYTES
+        self._words[offset // _WORD] = 0
+        self._map[offset + _WORD : offset + DIGEST_BYTES] = pack_digest(one)
+        self._digests += 1
+        self._words[offset // _WORD] = self._digests
 
     def heartbeat(self, step: int) -> None:
         """Store that the writer lives, and at which step it is."""

@@ -17,6 +17,7 @@ from paceline.sidecar.device import Alone, Joined, counters_of, facts_of
 from paceline.sidecar.ended import EndWatch
 from paceline.sidecar.group_facts import GroupFacts
 from paceline.sidecar.progress import Progress
+from paceline.sidecar.replicas import Replicas
 from paceline.sidecar.telemetry.buffer import Sample, TelemetryBuffer
 
 FLUSH_RECORDS = 2048
@@ -105,6 +106,7 @@ class Follower:
             identity.time_namespace == time_namespace()
         )
         self._watch = EndWatch(reader)
+        self._replicas = Replicas(reader)
         self._device: Joined | Alone = (
             Alone(reader.identity) if alone else Joined(reader.identity, progress, self._groups)
         )
@@ -157,6 +159,7 @@ class Follower:
         self._meta_corrupt += corrupt
         for entry in entries:
             self._learn(entry)
+        self._replicas.look(self._groups, self.telemetry)
         if batch is None:
             return True
         self.progress.count("ring_overwritten", batch.overwritten)
@@ -193,6 +196,8 @@ class Follower:
             info["inflight_full"] = str(full)  # no record is lost: only its pending state unseen
         if self.telemetry.dropped:
             info["telemetry_dropped"] = str(self.telemetry.dropped)
+        if lost := self._replicas.lost:
+            info["replica_digests_lost"] = str(lost)
         if refused := self._reader.word(at.CONTROL_REFUSED_OFFSET):
             info["control_refused"] = str(refused)
         return Chunk(

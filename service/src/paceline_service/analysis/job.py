@@ -8,7 +8,7 @@ Live, replayed and offline input take this one way:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,9 +39,10 @@ from paceline_service.analysis.network.series import TransferFigures
 from paceline_service.analysis.network.watch import NetworkWatch
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Group, Int64Array, Records
+from paceline_service.analysis.replicas.watch import Replicas
 from paceline_service.analysis.report import Report
 from paceline_service.analysis.standstill.desync import Desync
-from paceline_service.analysis.standstill.watch import STACK, Standstill
+from paceline_service.analysis.standstill.watch import Standstill
 from paceline_service.analysis.totals import Totals
 from paceline_service.analysis.verdict import judge
 from paceline_service.analysis.whatif.drain import Drain, DrainWatch
@@ -99,9 +100,11 @@ class JobAnalysis:
         self._clocks = ClockWatch(world_size)
         self._network = NetworkWatch(world_size, self.options, self.groups, self._node_of_rank)
         self._standstill = Standstill(world_size, self._pool)
+        self._replicas = Replicas()
         self._channels: list[Channel] = [
             self._standstill,
             Desync(),
+            self._replicas,
             self._stages,
             self._network,
             Imbalance(world_size),
@@ -192,18 +195,15 @@ class JobAnalysis:
         self._pool.resume(rank)
         self._standstill.resumed(rank)
 
-    def add_telemetry(self, rank: int, samples: Iterable[SampleLike]) -> None:
+    def add_telemetry(self, rank: int, samples: Sequence[SampleLike]) -> None:
         """Take samples of GPU, process and host of one rank, in the order they were sent.
 
         Raises:
             AnalysisError: ``rank`` is not of this job.
         """
         self._check_rank(rank)
-        samples = list(samples)
-        self._watch.add_telemetry(rank, samples)
-        for sample in samples:
-            if STACK in sample.values:
-                self._standstill.stack(rank, sample.time_ns, sample.values[STACK])
+        for listener in (self._watch, self._standstill, self._replicas):
+            listener.add_telemetry(rank, samples)
 
     def heard(self, rank: int, now_ns: int) -> None:
         """Say when records of ``rank`` came, on one clock for all ranks; see ``StepPool``."""

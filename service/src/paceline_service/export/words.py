@@ -93,6 +93,13 @@ def statement(finding: Json, report: Json) -> str:
     if kind == "hang":
         never = "never finished" if finding.get("cause") == "gpu_fault" else "never entered"
         return f"The job hangs: {who(finding, start=False)} {never} {collective}{since}"
+    if kind == "desync" and not finding.get("collective"):
+        if not finding.get("ranks"):
+            return f"The replicas differ, and nobody can say whose parameters are wrong{since}"
+        return (
+            f"The replicas differ: {who(finding, start=False)} {'hold' if many else 'holds'} other "
+            f"parameters than the others{since}"
+        )
     if kind == "desync":
         return (
             f"The ranks disagree: {who(finding, start=False)} did not issue {collective} "

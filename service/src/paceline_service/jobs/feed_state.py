@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.telemetry import REPLICA_STEP
 from paceline.vocabulary import Op
 from paceline.wire.bundles import Bundle, Extra, Member
 from paceline.wire.frames import Frame, GroupDef, Sample
@@ -282,6 +283,8 @@ class FeedState:
     def _take_samples(self, stream: Stream, samples: list[Sample]) -> None:
         stream.telemetry.add(samples)
         if self._on_telemetry is not None:
+            if stream.step_base:
+                samples = [_at_job_step(sample, stream.step_base) for sample in samples]
             self._on_telemetry(stream.rank, samples)
 
     def _pending_rows(self, stream: Stream, frame: Frame | Extra) -> Int64Array:
@@ -314,3 +317,11 @@ class FeedState:
     def settle(self) -> None:
         """Give the sink what it does not have yet."""
         raise NotImplementedError
+
+
+def _at_job_step(sample: Sample, step_base: int) -> Sample:
+    """Return the sample with the step of its replica digest counted over all generations."""
+    step = sample.values.get(REPLICA_STEP)
+    if type(step) is not int:
+        return sample
+    return Sample(sample.time_ns, {**sample.values, REPLICA_STEP: step + step_base})

@@ -7,6 +7,7 @@ also with one that holds no records, and to the rows that are left when a log en
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import field
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline.vocabulary import P2P_OPS, Flag, RecordKind
+from paceline_service.analysis.causes.telemetry import SampleLike
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.matching.pool import StepPool
 from paceline_service.analysis.matching.table import Table
@@ -124,6 +126,12 @@ class Standstill:
             state = self._now(rank)
             if at_ns > state.written_ns:
                 state.written_ns = at_ns
+
+    def add_telemetry(self, rank: int, samples: Iterable[SampleLike]) -> None:
+        """Take samples of ``rank``, few of which hold a stack."""
+        for sample in samples:
+            if STACK in sample.values:
+                self.stack(rank, sample.time_ns, sample.values[STACK])
 
     def stack(self, rank: int, time_ns: int, lines: object) -> None:
         """Take the stack of the main thread of ``rank``, innermost line first."""

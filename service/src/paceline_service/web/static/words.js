@@ -102,7 +102,9 @@ export function title(finding, steps) {
     case "uniform_slowdown": return `Every rank is slower than before${phase}`;
     case "hang": if (!finding.ranks?.length) return "The job hangs: everybody entered a collective and nobody leaves it";
       return `The job hangs: ${subject.toLowerCase()} ${plural ? "hold" : "holds"} everyone up`;
-    case "desync": return `Ranks issue different collectives: ${subject.toLowerCase()}`;
+    case "desync": if (!finding.collective) return finding.ranks?.length
+      ? `Replicas differ: ${subject.toLowerCase()} ${plural ? "hold" : "holds"} other parameters` : "Replicas differ, and nobody can say whose parameters are wrong";
+      return `Ranks issue different collectives: ${subject.toLowerCase()}`;
     default: return `${subject}: ${verdict(finding.kind).label.toLowerCase()}`;
   }
 }

@@ -1,0 +1,1 @@
+"""Replicas that hold other parameters than the rest (docs/replicas.md)."""

@@ -1,0 +1,200 @@
+"""Replicas that differ as findings: who, since when, what to do; and what was compared as notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline.ranks import format_ranks
+from paceline_service.analysis.channel import JobFacts
+from paceline_service.analysis.replicas.course import CONFIRM_CHECKS, Course, Stretch
+from paceline_service.analysis.replicas.digest import Place
+from paceline_service.analysis.report import Finding
+
+MAX_FINDINGS = 8
+MAX_NOTES = 4
+_TEST = "nvidia-smi -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """All that came, when somebody asks."""
+
+    courses: Mapping[Place, Course]
+    compared: int
+    """Checks in which all ranks of a set were heard."""
+    incomplete: int
+    newest_step: int
+    """Of the checks that were compared."""
+    job_step: int
+    """The newest that was analysed: what is wrong in memory is wrong until then."""
+
+
+def findings_of(told: Told, facts: JobFacts) -> list[Finding]:
+    """Return what stays wrong: ranks against a majority, and sets without one."""
+    found: dict[tuple[int, ...], tuple[Place, Stretch]] = {}
+    for places in _by_set(told).values():
+        named: dict[int, tuple[Place, Stretch]] = {}
+        for place in places:
+            for one in told.courses[place].stretches():
+                if _lasts(one, places, told) and one.rank not in named:
+                    named[one.rank] = (place, one)
+        split = named.pop(-1, None)
+        if named:
+            first = min(named.values(), key=lambda pair: pair[1].first_step)
+            ranks = tuple(sorted(named))
+            if ranks not in found or first[1].first_step < found[ranks][1].first_step:
+                found[ranks] = first
+        elif split is not None:
+            found.setdefault((), split)
+    in_order = sorted(found.items(), key=lambda item: (item[1][1].first_step, item[0]))
+    return [
+        _finding(list(ranks), place, one, told, facts)
+        for ranks, (place, one) in in_order[:MAX_FINDINGS]
+    ]
+
+
+def notes_of(told: Told, facts: JobFacts) -> list[str]:
+    """Return what was compared, and what differed without staying so."""
+    if not told.courses:
+        return []
+    if not told.compared:
+        return [
+            "replica check: digests came, and no check has come from all ranks of a set yet "
+            f"({told.incomplete} are incomplete)"
+        ]
+    sets = len(_by_set(told))
+    out = []
+    once: list[Stretch] = []
+    never = 0
+    for places in _by_set(told).values():
+        stretches = [one for place in places for one in told.courses[place].stretches()]
+        once += [one for one in stretches if one.rank >= 0 and not _lasts(one, places, told)]
+        apart = [one for one in stretches if one.rank < 0]
+        never += bool(apart) and not any(_lasts(one, places, told) for one in apart)
+    differ = bool(findings_of(told, facts))
+    how = "" if differ or once or never else "; all were equal"
+    out.append(
+        f"replica check: {told.compared} check{_s(told.compared)} of {sets} set{_s(sets)} of "
+        f"replicas, the newest at step {told.newest_step}{how}"
+    )
+    if never:
+        out.append(
+            f"replica check: {never} set{_s(never)} of replicas differed without a majority, and "
+            "never agreed or agree now and then: they may be trained apart by design"
+        )
+    for one in once[:MAX_NOTES]:
+        then = f" and agreed at step {one.again_step}" if one.again_step >= 0 else ""
+        out.append(
+            f"replica check: rank {one.rank} differed at step {one.first_step}{then}; one check "
+            "alone names nobody"
+        )
+    return out
+
+
+def _lasts(one: Stretch, places: list[Place], told: Told) -> bool:
+    """Whether a difference stays.
+
+    Without a majority they must have agreed before, and must not have found together again: that is
+    what replicas do that are averaged now and then.
+    """
+    if one.checks < CONFIRM_CHECKS:
+        return False
+    if one.rank >= 0:
+        return True
+    healed = any(
+        other.rank < 0 and other.again_step >= 0
+        for place in places
+        for other in told.courses[place].stretches()
+    )
+    return not healed and _agreed_before(places, told, one.first_step) >= 0
+
+
+def _agreed_before(places: list[Place], told: Told, step: int) -> int:
+    """Return the newest step before ``step`` at which all parts looked at then agreed; -1: none."""
+    return max(
+        (
+            stop.at[0]
+            for place in places
+            for stop in told.courses[place].stops
+            if stop.outcome.agreed and stop.at[0] < step
+        ),
+        default=-1,
+    )
+
+
+def _by_set(told: Told) -> dict[str, list[Place]]:
+    out: dict[str, list[Place]] = {}
+    for place in told.courses:
+        out.setdefault(place.name, []).append(place)
+    return out
+
+
+def _finding(ranks: list[int], place: Place, one: Stretch, told: Told, facts: JobFacts) -> Finding:
+    nodes = sorted({facts.nodes[rank] for rank in ranks if facts.nodes.get(rank)})
+    return Finding(
+        kind="desync",
+        ranks=ranks,
+        nodes=nodes,
+        cause="unknown",
+        phase=None,
+        first_step=one.first_step,
+        last_step=one.last_step if one.again_step >= 0 else max(one.last_step, told.job_step),
+        slowdown=None,
+        recoverable_ratio=None,
+        wasted_gpu_s=None,
+        confidence=None,
+        evidence=_evidence(ranks, place, one),
+        action=_action(ranks, nodes, one),
+    )
+
+
+def _evidence(ranks: list[int], place: Place, one: Stretch) -> list[str]:
+    group = place.name.rpartition("#")[0] or place.name
+    part = f"part {place.part + 1} of {place.parts} of the" if place.parts > 1 else "the"
+    since = (
+        f"all agreed at step {one.agreed_step}"
+        if one.agreed_step >= 0
+        else "no earlier check found them equal"
+    )
+    if ranks:
+        others = place.replicas - len(ranks)
+        said = (
+            f"{_named(ranks)} {'holds' if len(ranks) == 1 else 'hold'} other parameters "
+            f"than {others} of the {place.replicas} replicas in group {group}: {part} parameters "
+            f"differed first at step {one.first_step}, and {since}"
+        )
+        why = (
+            "all-reduce gives every replica the same bits and every optimizer makes the same of "
+            "them, so something was computed, stored or received wrongly there, and it stays"
+        )
+    else:
+        said = (
+            f"the {place.replicas} replicas in group {group} do not hold the same parameters: "
+            f"{part} parameters differed first at step {one.first_step}, and {since}"
+        )
+        why = "no digest is held by more than half of them, so nobody can say who is right"
+    again = f"; at step {one.again_step} it agreed again" if one.again_step >= 0 else ""
+    row = f"{one.checks} checks in a row said so, the newest at step {one.last_step}{again}"
+    return [said, row, why]
+
+
+def _action(ranks: list[int], nodes: list[str], one: Stretch) -> str:
+    start = (
+        f"start again from a checkpoint of step {one.agreed_step} or earlier"
+        if one.agreed_step >= 0
+        else "compare the parameters of all ranks after the model is made (seeds, checkpoints)"
+    )
+    if one.agreed_step < 0:
+        return f"{start}: they differed at the first check already"
+    where = ", ".join(nodes) or (_named(ranks) if ranks else "each of their nodes")
+    without = f" without {where}" if ranks and nodes else ""
+    return f"{start}{without}, and test the hardware: {_TEST}  # on {where}"
+
+
+def _named(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
