@@ -89,7 +89,7 @@ def test_collectives_say_from_which_size_on_which_algorithm(
 ) -> None:
     found = answer(
         capsys, "collectives", "--op", "all", "--ranks-per-node", "8",
-        "--bandwidth-in-node", "450GB/s", "--latency-in-node", "2us",
+        "--node-bandwidth", "450GB/s", "--node-latency", "2us",
     )  # fmt: skip
     all_reduce = found["operations"][0]
     assert all_reduce["op"] == "all_reduce"
@@ -122,10 +122,10 @@ def test_collectives_say_from_which_size_on_which_algorithm(
         (("collectives", "--ranks", "1"), "--ranks is 1: a rank alone sends nothing"),
         (("collectives", "--bytes", "25Mb"), "--bytes is '25Mb', which is bits"),
         (("collectives", "--op", "broadcast"), "--op 'broadcast' is none of all_reduce"),
-        (("collectives", "--ranks-per-node", "8"), "give --bandwidth-in-node"),
-        (("collectives", "--bandwidth-in-node", "1GB/s"), "--ranks-per-node is 1"),
+        (("collectives", "--ranks-per-node", "8"), "give --node-bandwidth"),
+        (("collectives", "--node-bandwidth", "1GB/s"), "--ranks-per-node is 1"),
         (("collectives", "--servers", "0"), "--servers is 0"),
-        (("collectives", "--ranks", "12", "--ranks-per-node", "8", "--bandwidth-in-node",
+        (("collectives", "--ranks", "12", "--ranks-per-node", "8", "--node-bandwidth",
           "450GB/s"), "--ranks 12 is no multiple of --ranks-per-node 8"),
     ],
 )  # fmt: skip

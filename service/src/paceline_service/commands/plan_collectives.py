@@ -34,10 +34,10 @@ def plan_collectives(
     ranks_per_node: Annotated[
         str, typer.Option(metavar="G", help="If there are nodes with faster links inside.")
     ] = "1",
-    bandwidth_in_node: Annotated[
+    node_bandwidth: Annotated[
         str | None, typer.Option(metavar="B", help="Out of a rank to its node: 450GB/s.")
     ] = None,
-    latency_in_node: Annotated[
+    node_latency: Annotated[
         str | None, typer.Option(metavar="TIME", help="Of a message in a node; else --latency.")
     ] = None,
     servers: Annotated[
@@ -55,9 +55,7 @@ def plan_collectives(
     alpha + bytes / B per message (docs/math/costs.md). The payload is the whole buffer, as in
     nccl-tests.
     """
-    machine = _machine(
-        ranks, ranks_per_node, bandwidth, latency, bandwidth_in_node, latency_in_node
-    )
+    machine = _machine(ranks, ranks_per_node, bandwidth, latency, node_bandwidth, node_latency)
     amount = units.parse_count(servers, "--servers", unit="servers")
     payloads = sorted({units.parse_bytes(part, "--bytes") for part in sizes.split(",")})
     judged = [judge(one, machine, amount, payloads) for one in _operations(op)]
@@ -99,13 +97,13 @@ def _machine(
         return Machine(ranks=count, link=link)
     if near is None:
         raise ConfigError(
-            f"--ranks-per-node is {local}: give --bandwidth-in-node as well, such as 450GB/s"
+            f"--ranks-per-node is {local}: give --node-bandwidth as well, such as 450GB/s"
         )
     if count % local and count > local:
         raise ConfigError(f"--ranks {count} is no multiple of --ranks-per-node {local}: give one")
     inside = Link(
-        alpha_s=link.alpha_s if near_s is None else read_s(near_s, "--latency-in-node"),
-        bytes_per_s=units.parse_bandwidth(near, "--bandwidth-in-node"),
+        alpha_s=link.alpha_s if near_s is None else read_s(near_s, "--node-latency"),
+        bytes_per_s=units.parse_bandwidth(near, "--node-bandwidth"),
     )
     return Machine(ranks=count, link=link, ranks_per_node=local, inside=inside)
 

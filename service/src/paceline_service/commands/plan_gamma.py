@@ -59,9 +59,7 @@ def plan_gamma(
     compute: Annotated[
         str | None, typer.Option(metavar="TIME", help="Instead: compute of each rank, 80ms.")
     ] = None,
-    tokens_per_sample: Annotated[
-        str, typer.Option(metavar="N", help="If a sample is a sequence: its length.")
-    ] = "1",
+    sequence: Annotated[str, typer.Option(metavar="N", help="Tokens in a sample.")] = "1",
     flops: Annotated[
         str, typer.Option(metavar="R", help="FLOP/s of a rank: 312T, 989TFLOP/s.")
     ] = "312T",
@@ -111,7 +109,7 @@ def plan_gamma(
         alpha_s=units.parse_duration_s(latency, "--latency", zero=True),
         flops_per_s=None if load.kind == "time" else speed,
         flops_per_parameter=WITH_RECOMPUTATION if recompute else FORWARD_BACKWARD,
-        tokens_per_sample=units.parse_count(tokens_per_sample, "--tokens-per-sample"),
+        tokens_per_sample=units.parse_count(sequence, "--sequence"),
     )
     counts = _counts(ranks, load)
     points = [point(model, load, count) for count in counts]
