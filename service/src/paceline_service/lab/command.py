@@ -75,7 +75,8 @@ def _lab(
     ] = SizeName.SMALL,
     ranks: Annotated[int, typer.Option(help="Processes that train, 2 or more.")] = 2,
     steps: Annotated[
-        int | None, typer.Option(help="Of each stretch; default 50, of a sweep 20.")
+        int | None,
+        typer.Option(help="Of each stretch; default 50, of a sweep 20, with a fault 120."),
     ] = None,
     strategy: Annotated[
         StrategyName, typer.Option(help="What ranks keep: all, or their share (FSDP2).")
@@ -92,7 +93,7 @@ def _lab(
     slow_rank: Annotated[
         int | None, typer.Option(help="Which rank pauses; default the last.")
     ] = None,
-    fault_ms: Annotated[float, typer.Option(help="For how long it pauses in every step.")] = 40.0,
+    fault_ms: Annotated[float, typer.Option(help="For how long it pauses in every step.")] = 60.0,
     log: Annotated[
         Path, typer.Option(metavar="FILE", help="Every synchronization, as lines of JSON.")
     ] = DEFAULT_LOG,

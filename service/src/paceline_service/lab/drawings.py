@@ -11,9 +11,10 @@ from paceline_service.lab.words import KINDS, carried, label
 
 MOST_LANES = 30
 _MEANING = {
-    "forward": "forward", "backward": "backward", "wait": "waits for the last rank",
-    "comm": "transfer",
+    "forward": "forward", "backward": "backward", "optimizer": "optimizer",
+    "wait": "waits for the last rank", "comm": "transfer",
 }  # fmt: skip
+_SHORT = {"all_reduce": "reduce", "all_gather": "gather", "reduce_scatter": "scatter"}
 
 
 def step_drawing(
@@ -24,7 +25,7 @@ def step_drawing(
     Args:
         figures: of the stretch.
         name: of the stretch.
-        passes: begin and end of forward and backward, seconds from the begin of the step.
+        passes: begin and end of forward, backward and optimizer, seconds from the step's begin.
     """
     if not 0 < len(figures.syncs) <= MOST_LANES:
         return []
@@ -34,16 +35,17 @@ def step_drawing(
         first, last = sync.first_s * 1e3, sync.last_s * 1e3
         end = last + (sync.transfer_s or 0.0) * 1e3
         says = f"{KINDS[sync.call.op]} of {carried(sync)}"
-        kind = {"all_reduce": "reduce", "all_gather": "gather", "reduce_scatter": "scatter"}
         spans = [Span(first, last, "wait", says), Span(last, end, "comm", says)]
-        rows.append(Lane(f"{kind[sync.call.op]} {sync.bucket.bucket} {carried(sync)}", spans))
+        first_part = carried(sync).split()[0]
+        rows.append(Lane(f"{_SHORT[sync.call.op]} {sync.bucket.bucket} {first_part}", spans))
     return [lanes(f"A typical step, {name}", "ms from its begin", rows, _MEANING)]
 
 
 def wire_drawing(wires: Mapping[str, Wire], all_figures: Sequence[StretchFigures]) -> list[Drawing]:
     """Return what transfers take against their size: alone, by the model, and in training."""
     lines = []
-    for wire in wires.values():
+    used = {sync.call.op for figures in all_figures for sync in figures.syncs}
+    for wire in (wire for op, wire in wires.items() if op in used):
         kind = KINDS[wire.op]
         took_ms = [took * 1e3 for took in wire.took_s]
         lines.append(Line(f"{kind} alone", wire.size_bytes, took_ms, points_only=True))
@@ -109,8 +111,11 @@ def sharding_drawing(all_figures: Sequence[StretchFigures]) -> list[Drawing]:
 def loss_drawing(all_figures: Sequence[StretchFigures], swept: str) -> list[Drawing]:
     """Return the loss of each stretch."""
     lines = [
-        Line(label(figures, swept), list(range(1, len(figures.stretch.losses) + 1)),
-             figures.stretch.losses)
+        Line(
+            label(figures, swept) if swept else "",
+            list(range(1, len(figures.stretch.losses) + 1)),
+            figures.stretch.losses,
+        )
         for figures in all_figures
-    ]  # fmt: skip
+    ]
     return [plot("Loss", "step", "cross entropy", lines)]

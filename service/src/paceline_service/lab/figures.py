@@ -12,9 +12,6 @@ from paceline_service.lab.links import Wire, modelled_s
 from paceline_service.lab.plans import Bucket, Call, Manifest, Stretch
 from paceline_service.lab.syncs import Measured, Sync
 
-WARM_UP_STEPS = 3
-"""Of a stretch: memory is allocated and DDP makes its buckets anew in the second step."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypicalSync:
@@ -26,6 +23,7 @@ class TypicalSync:
         payload_bytes: as it went, with padding.
         first_s: when the first rank brings its part, from the begin of the step.
         last_s: when the last one does.
+        wait_s: for how long the first one's part lies there until then.
         last_rank: who was last most often, -1 where nobody was.
         last_share: in which share of the steps it was.
         transfer_s: how long it took from there, None where that is not known.
@@ -40,6 +38,7 @@ class TypicalSync:
     payload_bytes: int
     first_s: float
     last_s: float
+    wait_s: float
     last_rank: int
     last_share: float
     transfer_s: float | None
@@ -47,11 +46,6 @@ class TypicalSync:
     exposed_s: float
     still_s: float
     bound: bool
-
-    @property
-    def wait_s(self) -> float:
-        """How long what the first rank brought lay there until the last came."""
-        return self.last_s - self.first_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +58,7 @@ class StretchFigures:
         steps: how many count.
         step_s: a step.
         phases_s: by name of a phase, the mean of the ranks.
-        passes_s: begin and end of forward and backward, from the begin of the step.
+        passes_s: begin and end of forward, backward and optimizer, from the begin of the step.
         payload_bytes: of all synchronizations of a step.
         transfer_s: of them together, measured; None where one is not known.
         modelled_transfer_s: the same by the model.
@@ -105,11 +99,9 @@ class StretchFigures:
 
 
 def figures_of(
-    stretch: Stretch, measured: Measured, wires: dict[str, Wire], manifest: Manifest
+    stretch: Stretch, measured: Measured, wires: dict[str, Wire], manifest: Manifest, skip: int
 ) -> StretchFigures:
-    """Return the figures of one stretch."""
-    count = stretch.last_step - stretch.first_step + 1
-    skip = min(WARM_UP_STEPS, max(count - 2, 0))
+    """Return the figures of one stretch without its first ``skip`` steps."""
     syncs = measured.of(stretch, skip)
     by_step: dict[int, list[Sync]] = {}
     for sync in syncs:
@@ -160,6 +152,7 @@ def _one(call: Call, syncs: list[Sync], wires: dict[str, Wire]) -> TypicalSync:
         payload_bytes=size,
         first_s=median(min(sync.arrival_ns) for sync in syncs) / 1e9,
         last_s=median(max(sync.arrival_ns) for sync in syncs) / 1e9,
+        wait_s=median(max(sync.wait_ns) for sync in syncs) / 1e9,
         last_rank=last_rank,
         last_share=lasts.count(last_rank) / len(syncs),
         transfer_s=median(known) / 1e9 if known else None,

@@ -28,12 +28,16 @@ class Wire:
         size_bytes: payloads that were tried, ascending.
         took_s: what each took, the fastest quarter.
         cost: the line through them; None where start-up and bandwidth cannot be told apart.
+        off_times: by which factor the line is off at the size where it is off most.
+        off_bytes: that size.
     """
 
     op: str
     size_bytes: tuple[int, ...]
     took_s: tuple[float, ...]
     cost: Cost | None
+    off_times: float
+    off_bytes: int
 
 
 def fit_wires(probe: Sequence[Sync]) -> dict[str, Wire]:
@@ -52,11 +56,17 @@ def _wire(op: str, by_size: dict[int, list[int]]) -> Wire:
     took = np.array([np.quantile(by_size[int(size)], FAST_SHARE) for size in sizes])
     doubt = np.array([_error_ns(by_size[int(size)]) for size in sizes])
     line = fit_line(sizes, took, doubt)
+    cost = Cost(line[0] / 1e9, line[1] / 1e9) if line is not None else None
+    ratios = [ns / 1e9 / cost.seconds(size) if cost is not None else 1.0
+              for size, ns in zip(sizes, took, strict=True)]  # fmt: skip
+    off = [max(ratio, 1 / ratio) for ratio in ratios]
     return Wire(
         op=op,
         size_bytes=tuple(int(size) for size in sizes),
         took_s=tuple(float(ns) / 1e9 for ns in took),
-        cost=Cost(line[0] / 1e9, line[1] / 1e9) if line is not None else None,
+        cost=cost,
+        off_times=max(off),
+        off_bytes=int(sizes[off.index(max(off))]),
     )
 
 

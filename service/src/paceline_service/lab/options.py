@@ -9,12 +9,14 @@ from pathlib import Path
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs.units import group_of, parse_bytes, positive, whole
 from paceline_service.lab.plans import STRATEGIES
+from paceline_service.lab.sentences import CLASSES
 from paceline_service.lab.sizes import SIZES, Size
-from paceline_service.lab.training.sentences import CLASSES
 
+WARM_UP_STEPS = 3
+"""Of a stretch: memory is allocated and DDP makes its buckets anew in the second step."""
 LEAST_STEPS = 5
 """Fewer leave nothing behind the first steps, in which memory is allocated."""
-STEPS, SWEEP_STEPS = 50, 20
+STEPS, SWEEP_STEPS, FAULT_STEPS = 50, 20, 120
 MOST_RANKS = 64
 LEAST_BUCKET_BYTES = 1024
 SWEPT_POWERS = (8, 6, 4, 2, 0)
@@ -68,9 +70,24 @@ class LabOptions:
         return SIZES[self.size]
 
     @property
-    def parameters(self) -> int:
-        """Of the model."""
-        return self.shape.parameters(len(CLASSES))
+    def warm_up_steps(self) -> int:
+        """Return how many steps of a stretch do not count: the first, or those before the fault."""
+        least = min(WARM_UP_STEPS, self.steps - 2)
+        return least if self.fault == "none" else max(least, self.steps // 3)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Return about the largest payload in training: a bucket, the table of words, a block."""
+        size = self.shape
+        block = 12 * size.width**2
+        units = max(block, size.parameters(len(CLASSES)) - size.layers * block) * 4
+        total = size.parameters(len(CLASSES)) * 4
+        sent = [
+            units if one.strategy != "ddp"
+            else min(total, max(one.bucket_bytes, size.vocabulary * size.width * 4))
+            for one in self.trained
+        ]  # fmt: skip
+        return max(sent)
 
 
 def lab_options(
@@ -96,7 +113,8 @@ def lab_options(
         raise ConfigError(
             f"--ranks is {ranks}: this machine trains them all; give 2 to {MOST_RANKS}"
         )
-    count = (SWEEP_STEPS if sweep else STEPS) if steps is None else steps
+    usual = SWEEP_STEPS if sweep else STEPS if fault == "none" else FAULT_STEPS
+    count = usual if steps is None else steps
     whole(count, "--steps", "steps", least=LEAST_STEPS)
     slow = ranks - 1 if slow_rank is None else slow_rank
     if not 0 <= slow < ranks:

@@ -37,7 +37,8 @@ SCHEMA = "paceline.lab/1"
 def lab_answer(options: LabOptions, run: Run, wires: dict[str, Wire]) -> Answer:
     """Return what the lab found."""
     manifest = run.manifest
-    figures = [figures_of(one, run.measured, wires, manifest) for one in manifest.stretches]
+    skip = options.warm_up_steps
+    figures = [figures_of(one, run.measured, wires, manifest, skip) for one in manifest.stretches]
     return Answer(
         schema=SCHEMA,
         model=f"sweep {options.sweep}" if options.sweep else "train",
@@ -52,7 +53,7 @@ def lab_answer(options: LabOptions, run: Run, wires: dict[str, Wire]) -> Answer:
         },
         given=[wire_words(wire, manifest.ranks) for wire in wires.values()],
         values=_values(options, run, wires, figures),
-        tables=[*_tables(options, run, figures), _wire_table(wires, figures)],
+        tables=[*_tables(options, run, figures), _wire_table(options, wires, figures)],
         meaning=_meaning(options, run, figures),
     )
 
@@ -73,7 +74,9 @@ def _tables(options: LabOptions, run: Run, figures: list[StretchFigures]) -> lis
     return [*steps, sharding_table(figures, run.manifest)] if options.sweep else steps
 
 
-def _wire_table(wires: dict[str, Wire], figures: list[StretchFigures]) -> Table:
+def _wire_table(
+    options: LabOptions, wires: dict[str, Wire], figures: list[StretchFigures]
+) -> Table:
     sizes = sorted({size for wire in wires.values() for size in wire.size_bytes})
     rows = []
     for op, wire in wires.items():
@@ -83,7 +86,7 @@ def _wire_table(wires: dict[str, Wire], figures: list[StretchFigures]) -> Table:
         title="Transfers alone: the fastest quarter of each size, ms",
         heads=("", *(bytes_of(size) for size in sizes)),
         rows=rows,
-        plots=lambda: [*wire_drawing(wires, figures), *loss_drawing(figures, "bucket")],
+        plots=lambda: [*wire_drawing(wires, figures), *loss_drawing(figures, options.sweep)],
     )
 
 

@@ -21,7 +21,7 @@ from paceline_service.analysis.records import BoolArray, Group
 from paceline_service.importers.events import read_event_log
 from paceline_service.lab.plans import Bucket, Call, Manifest, Stretch
 
-_PASSES = (Phase.FORWARD, Phase.BACKWARD)
+_PASSES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 _GRADIENT_OPS = frozenset(op_name(op) for op in (Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER))
 
 
@@ -67,8 +67,8 @@ class Measured:
         probe: those that were measured alone.
         step_ns: by step, its duration on the rank where it was longest.
         phases_ns: by step and name of a phase, the mean of the ranks.
-        passes_ns: by step, when forward and backward were, from the first rank that began to the
-            last that ended, counted like arrivals.
+        passes_ns: by step, when forward, backward and optimizer were, from the first rank that
+            began to the last that ended, counted like arrivals.
     """
 
     syncs: list[Sync]

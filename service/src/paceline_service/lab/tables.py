@@ -17,8 +17,7 @@ from paceline_service.lab.plans import Manifest
 from paceline_service.lab.words import KINDS, carried, label, ms
 
 MOST_ROWS = 40
-_LABEL_CELLS = 32
-_PASSES = {"forward": "forward", "backward": "backward"}
+_LABEL_CELLS = 34
 
 
 def step_table(figures: StretchFigures, swept: str) -> Table:
@@ -30,15 +29,16 @@ def step_table(figures: StretchFigures, swept: str) -> Table:
     return Table(
         title=f"{name}: the synchronizations of a step, medians of {figures.steps} steps, ms{more}",
         heads=(
-            "synchronization", "parameters", "size", "first in", "last in", "last rank", "transfer",
+            "synchronization", "params", "size", "arrives", "waits", "last", "transfer",
             "alone", "exposed",
         ),
         rows=rows,
         marked=frozenset(n for n, sync in enumerate(figures.syncs[:MOST_ROWS]) if _pinned(sync)),
         plots=lambda: step_drawing(figures, name, figures.passes_s),
         sentences=(
-            "first in, last in: when the first and the last rank bring their part, from the begin "
-            "of the step. Between the two the data of the others lies there and waits.",
+            "arrives: when the first rank brings its part, from the begin of the step. waits: how "
+            "long that lies there until the last rank comes. last: who mostly comes last, and in "
+            "which share of the steps.",
             "transfer: from then to the first release. alone: what the model says of that size "
             "when nothing else runs. exposed: how long even the last rank did nothing but wait.",
         ),
@@ -132,13 +132,13 @@ def modelled_held_bytes(figures: StretchFigures, manifest: Manifest) -> float:
 
 def _sync_row(sync: TypicalSync) -> tuple[str, ...]:
     told = f"{KINDS[sync.call.op]} {sync.bucket.bucket} {carried(sync)}"
-    last = f"{sync.last_rank} in {format_ratio(sync.last_share)}" if sync.last_rank >= 0 else "-"
+    last = f"{sync.last_rank}: {format_ratio(sync.last_share)}" if sync.last_rank >= 0 else "-"
     return (
         told[:_LABEL_CELLS],
         count_of(sync.bucket.parameters),
         bytes_of(sync.payload_bytes),
         ms(sync.first_s),
-        ms(sync.last_s),
+        ms(sync.wait_s),
         last,
         ("<= " if sync.bound else "") + ms(sync.transfer_s),
         ms(sync.modelled_s),

@@ -13,9 +13,10 @@ NAMES = {"ddp": "DDP", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
 KINDS = {
     "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter"
 }  # fmt: skip
+OFF = 2.0
+"""A line that is off by a greater factor somewhere is told to be."""
 SLOWER = 1.3
 """From here on transfers in training are told to be slower than alone."""
-MOST_PARTS = 2
 
 
 def ms(seconds: float | None) -> str:
@@ -34,9 +35,12 @@ def label(figures: StretchFigures, swept: str) -> str:
 def carried(sync: TypicalSync) -> str:
     """Return what a synchronization carries: the parts of the model, the first and the last."""
     parts = list(dict.fromkeys(_part(name) for name in sync.bucket.names))
-    if len(parts) > MOST_PARTS:
-        return f"{parts[0]} to {parts[-1]}"
-    return ", ".join(parts)
+    if len(parts) == 1:
+        return parts[0]
+    first, last = parts[0], parts[-1]
+    if first.startswith("blocks"):
+        last = last.removeprefix("blocks")
+    return f"{first}, {last}" if len(parts) == 2 else f"{first} .. {last}"
 
 
 def learned(all_figures: Sequence[StretchFigures]) -> str:
@@ -71,11 +75,15 @@ def wire_words(wire: Wire, ranks: int) -> str:
         return f"{kind} alone: start-up and bandwidth cannot be told apart, it was too noisy here"
     rounds = (2 if wire.op == "all_reduce" else 1) * (ranks - 1)
     bytes_per_s = rounds / ranks / wire.cost.s_per_byte
-    return (
+    told = (
         f"{kind} alone: {duration_of(wire.cost.latency_s)} + {wire.cost.s_per_byte * 1e9:.3g} ns a "
         f"byte, so alpha is {duration_of(wire.cost.latency_s / rounds)} a message and "
         f"{bandwidth_of(bytes_per_s)} leave a rank"
     )
+    if wire.off_times > OFF:
+        told += f"; off this line by a factor of {digits(wire.off_times, 2)} at "
+        told += bytes_of(wire.off_bytes)
+    return told
 
 
 def hidden(figures: StretchFigures) -> str:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from paceline_service.demo.train import Fault, SlowBackward
+from paceline_service.lab.sentences import CLASSES, PAD
 from paceline_service.lab.sizes import Size
-from paceline_service.lab.training.sentences import CLASSES, PAD
 
 
 class Embeddings(nn.Module):
@@ -66,8 +66,9 @@ class Classifier(nn.Module):
         super().__init__()
         self.embeddings = Embeddings(size)
         self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
-        self.before_head = nn.Linear(size.width, size.width)
-        self.head = nn.Linear(size.width, len(CLASSES))
+        self.head = nn.Sequential(
+            nn.Linear(size.width, size.width), nn.ReLU(), nn.Linear(size.width, len(CLASSES))
+        )
         self.fault = fault
 
     def forward(self, codes: Tensor) -> Tensor:
@@ -79,5 +80,5 @@ class Classifier(nn.Module):
                 self.fault.at("forward")
                 hidden = SlowBackward.apply(hidden, self.fault)  # type: ignore[no-untyped-call]
             hidden = block(hidden, seen)
-        logits: Tensor = self.head(nn.functional.relu(self.before_head(hidden[:, 0])))
+        logits: Tensor = self.head(hidden[:, 0])
         return logits

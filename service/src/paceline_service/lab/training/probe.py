@@ -8,13 +8,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-PROBE_BYTES = tuple(4096 * 4**power for power in range(6))
-"""4 KiB to 4 MiB: start-up dominates the smallest, bandwidth the largest."""
-REPETITIONS = 12
+SMALLEST_BYTES = 4096
+"""Start-up is nearly all of what so little takes."""
+SIZES = 7
+REPETITIONS, LEAST_REPETITIONS = 24, 3
+MOST_PROBED_BYTES = 64 << 20
+"""Of one kind and size, beyond the least repetitions: a large model is not to wait for minutes."""
 
 
-def probe(device: torch.device) -> str:
+def probe(device: torch.device, largest_bytes: int) -> str:
     """Run each kind of collective at each size; Paceline measures them, nothing is timed here.
+
+    Args:
+        device: of the tensors.
+        largest_bytes: of the sizes, so that the line covers what training sends.
 
     Returns:
         The name of the process group, by which they are found again.
@@ -22,14 +29,25 @@ def probe(device: torch.device) -> str:
     group = dist.new_group(group_desc="lab-probe")
     assert group is not None
     ranks = dist.get_world_size()
-    for size in PROBE_BYTES:
+    calls = {}
+    for size in probe_bytes(largest_bytes):
         whole = torch.zeros(size // 4, device=device)
         part = torch.zeros(size // 4 // ranks, device=device)
         whole = whole[: len(part) * ranks]
-        for call in _calls(whole, part, group):
-            for _ in range(REPETITIONS):
-                call()
+        calls[size] = _calls(whole, part, group)
+    # In rounds over all sizes: a burst of something else on the machine does not hit one alone.
+    for done in range(REPETITIONS):
+        for size, of_size in calls.items():
+            if done < max(MOST_PROBED_BYTES // size, LEAST_REPETITIONS):
+                for call in of_size:
+                    call()
     return str(group.group_name)
+
+
+def probe_bytes(largest_bytes: int) -> list[int]:
+    """Return sizes from the smallest to the largest, each the same factor more than the last."""
+    factor = max(largest_bytes / SMALLEST_BYTES, 4.0) ** (1 / (SIZES - 1))
+    return [round(SMALLEST_BYTES * factor**power) for power in range(SIZES)]
 
 
 def _calls(whole: Tensor, part: Tensor, group: dist.ProcessGroup) -> list[Callable[[], object]]:

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from paceline_service.demo.train import PLACES, Fault, Optimizer
 from paceline_service.lab.plans import STRATEGIES
+from paceline_service.lab.sentences import CLASSES, sentences, tokens, vocabulary
 from paceline_service.lab.sizes import SIZES, Size
 from paceline_service.lab.training.model import Classifier
 from paceline_service.lab.training.parallel import Parallel, held_bytes, parallel
 from paceline_service.lab.training.probe import probe
-from paceline_service.lab.training.sentences import CLASSES, sentences, tokens, vocabulary
 
 LENGTH = 12
 """Tokens of a sentence; none of them is longer."""
@@ -169,7 +169,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "ranks": dist.get_world_size(),
         "parameters": trainer.size.parameters(len(CLASSES)),
-        "probe_group": probe(device),
+        "probe_group": probe(device, options.probe_bytes),
         "stretches": stretches,
     }
     for text in options.stretch:
@@ -188,6 +188,7 @@ def _options() -> argparse.Namespace:
         "--stretch", action="append", required=True, metavar="NAME:STRATEGY:BYTES",
         help=f"a strategy of {', '.join(STRATEGIES)} and the size of DDP's buckets",
     )  # fmt: skip
+    parser.add_argument("--probe-bytes", type=int, default=4 << 20, help="largest transfer alone")
     parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--fault", choices=PLACES, default="none")
     parser.add_argument("--slow-rank", type=int, default=1)
