@@ -14,7 +14,7 @@ from fractions import Fraction
 from paceline.errors import ConfigError
 
 _NUMBER = re.compile(
-    r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?|[+-]?inf\w*|nan)\s*(.*?)\s*"
+    r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?|[+-]?inf(?:inity)?|nan)\s*(.*?)\s*"
 )
 _SI = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
