@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.layouts import usual_layouts
 from paceline_service.analysis.costs.memory import Memory, memory_of
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 _TITLE = "Memory and traffic of a rank, by strategy"
 _GB = 1e9
 _PARTS = {
-    "parameters": "parameters_bytes", "gradients": "gradients_bytes",
-    "optimizer": "optimizer_bytes", "gathered": "gathered_bytes",
+    "weights": "parameters_bytes", "gradients": "gradients_bytes",
+    "Adam's states": "optimizer_bytes", "gathered": "gathered_bytes",
     "activations": "activations_bytes",
 }  # fmt: skip
 
@@ -100,7 +101,11 @@ def plan_memory(
         _row(name, layout, model, recipe, micro, recompute, node)
         for name, layout in usual_layouts(count, node, model, samples, micro)
     ]
-    units.positive(len(rows), "--batch divided among --ranks", "whole micro-batches")
+    if not rows:
+        raise ConfigError(
+            f"--batch is {samples}: no layout divides it among {count} ranks in micro-batches of "
+            f"{micro}; give a multiple of {count * micro}"
+        )
     given = [
         model_line(model), precision_line(recipe),
         f"{count:,} ranks, {node} in a node; a step has {samples:,} samples, {micro} at a time; "
@@ -108,6 +113,11 @@ def plan_memory(
         f"a device has {bytes_of(limit)}; buffers of NCCL and CUDA and fragments, some GB, are not "
         "counted",
     ]  # fmt: skip
+    if samples % (count * micro):
+        given.append(
+            f"left out: strategies whose replicas do not divide a batch of {samples:,} into "
+            f"micro-batches of {micro}"
+        )
     answer = Answer(
         schema=PLAN, model="memory", title=_TITLE,
         input={
@@ -162,9 +172,8 @@ def _table(rows: list[_Row], limit: int) -> Table:
         return [bars(f"What a rank holds; a device has {bytes_of(limit)}", "GB", shown)]
 
     heads = [
-        "GB of a rank", "para-\nmeters", "gradi-\nents", "opti-\nmizer", "gath-\nered",
-        "activa-\ntions", "total", f"fits in\n{bytes_of(limit)}", "sent in\na step",
-        "of it to\nnodes",
+        "GB of a rank", "weights", "grad.", "Adam", "gathered", "activ.", "total",
+        f"fits in\n{bytes_of(limit)}", "sent in\na step", "of it to\nnodes",
     ]  # fmt: skip
     over = frozenset(place for place, row in enumerate(rows) if not row.fits(limit))
     return Table(title="", heads=heads, rows=cells, marked=over, plots=plots)

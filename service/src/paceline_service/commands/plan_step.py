@@ -42,7 +42,7 @@ from paceline_service.commands.plan_step_tables import parts_table, sent_table, 
 from paceline_service.commands.plan_step_words import meaning
 
 _TITLE = "The time of a step, by the arithmetic"
-_SAMPLES_PER_RANK = 8
+_SAMPLES_PER_RANK = 4
 
 
 def plan_step(
@@ -58,7 +58,7 @@ def plan_step(
     context: Annotated[str, typer.Option(metavar="C", help="Ranks that share a sample.")] = "1",
     strategy: Annotated[
         Strategy, typer.Option(help="Of the data-parallel ranks; the rest of N is theirs.")
-    ] = Strategy.ZERO1,
+    ] = Strategy.FSDP,
     shard: Annotated[
         str | None, typer.Option(metavar="F", help="With hsdp: ranks that hold one copy.")
     ] = None,
@@ -110,7 +110,7 @@ def plan_step(
     """Say what a step of a layout should take: compute, exposed communication, the bubble.
 
     Ranks are tensor x context x data x pipeline, tensor innermost. The formulas and their sources
-    are in docs/math/strategies.md. Without options: 7 billion parameters on 64 ranks, ZeRO-1.
+    are in docs/math/strategies.md. Without options: 7 billion parameters on 64 ranks, FSDP.
     """
     model = asked_model(parameters, layers, hidden, heads, sequence, vocabulary)
     if not 0 < utilization <= 1:

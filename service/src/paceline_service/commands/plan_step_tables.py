@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from paceline_service.analysis.costs.step import Step
 from paceline_service.analysis.costs.whatif_step import changed_steps
-from paceline_service.analysis.costs.words import bytes_of, digits, times_column
+from paceline_service.analysis.costs.words import bytes_of, digits, duration_of, times_column
 from paceline_service.commands.answer import Table
 from paceline_service.export.units import format_ratio, format_times
 
@@ -22,16 +22,14 @@ PART_WORDS = {
 
 def parts_table(step: Step) -> Table:
     """Return the parts of a step, and the step."""
-    unit, shown = times_column([*(term.exposed_s for term in step.terms), step.step_s])
-    _, busy = times_column([*(term.busy_s for term in step.terms), step.step_s])
     rows = [
-        [PART_WORDS[term.name], busy[place] if term.busy_s else "\u2013", shown[place],
-         format_ratio(term.exposed_s / step.step_s),
+        [PART_WORDS[term.name], duration_of(term.busy_s) if term.busy_s else "\u2013",
+         duration_of(term.exposed_s), format_ratio(term.exposed_s / step.step_s),
          bytes_of(term.sent_bytes) if term.sent_bytes else "\u2013"]
-        for place, term in enumerate(step.terms)
+        for term in step.terms
     ]  # fmt: skip
     sent = sum(term.sent_bytes for term in step.terms)
-    rows.append(["step", "", shown[-1], "100 %", bytes_of(sent)])
+    rows.append(["step", "", duration_of(step.step_s), "100 %", bytes_of(sent)])
 
     def plots() -> list[Drawing]:
         from paceline_service.export.plots import Bar, bars
@@ -45,7 +43,7 @@ def parts_table(step: Step) -> Table:
         return [bars("What a step is made of, and what would change it", "ms", shown)]
 
     largest = max(range(len(step.terms)), key=lambda place: step.terms[place].exposed_s)
-    heads = ["part", f"of a rank\n{unit}", f"in the step\n{unit}", "share", "a rank\nsends"]
+    heads = ["part", "of a rank", "adds to\nthe step", "share", "a rank\nsends"]
     return Table(
         title="A step", heads=heads, rows=rows, marked=frozenset({largest}), plots=plots
     )  # fmt: skip

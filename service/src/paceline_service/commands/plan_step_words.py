@@ -76,7 +76,7 @@ def _help(step: Step) -> str:
     cases = [
         (name, step.step_s * one.job.batch / step.job.batch / one.step_s)
         for name, one in changed_steps(step.job)
-        if name != "ranks compute twice as fast"
+        if name != "ranks twice as fast"
     ]
     name, gain = max(cases, key=lambda case: case[1], default=("", 1.0))
     if gain < 1.01:

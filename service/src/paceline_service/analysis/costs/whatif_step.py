@@ -15,23 +15,23 @@ def changed_steps(job: Job) -> list[tuple[str, Step]]:
     """Return what each change makes of a step; what does not apply is left out."""
     machine, layout = job.machine, job.layout
     jobs: list[tuple[str, Job]] = [
-        ("ranks compute twice as fast", replace(job, flops_per_s=2 * job.flops_per_s))
+        ("ranks twice as fast", replace(job, flops_per_s=2 * job.flops_per_s))
     ]
     if machine.nodes > 1:
         jobs += [
-            ("twice the bandwidth between nodes",
+            ("2x bandwidth between nodes",
              replace(job, machine=replace(machine, link=_faster(machine.link)))),
-            ("half the latency between nodes",
+            ("half latency between nodes",
              replace(job, machine=replace(machine, link=_sooner(machine.link)))),
         ]  # fmt: skip
     if machine.inside is not None and machine.local > 1:
         jobs.append(
-            ("twice the bandwidth within nodes",
+            ("2x bandwidth within nodes",
              replace(job, machine=replace(machine, inside=_faster(machine.inside))))
         )  # fmt: skip
     if layout.replicas > 1:
         jobs.append(
-            ("nothing overlaps" if job.overlap else "gradients and weights overlap",
+            ("nothing overlaps" if job.overlap else "gradients overlap",
              replace(job, overlap=not job.overlap))
         )  # fmt: skip
     found = [(name, step_of(one)) for name, one in jobs]
@@ -42,7 +42,7 @@ def _other_layouts(job: Job) -> list[tuple[str, Step]]:
     """Return steps of twice the batch, and of an interleaved pipeline."""
     pipeline = job.layout.pipeline
     twice = replace(pipeline, micro_batches=2 * pipeline.micro_batches)
-    found = [("twice the batch (per sample)", step_of(_with(job, pipeline=twice)))]
+    found = [("2x batch (per sample)", step_of(_with(job, pipeline=twice)))]
     if pipeline.stages > 1 and pipeline.schedule is not Schedule.INTERLEAVED:
         try:
             finer = replace(pipeline, virtual_stages=2, schedule=Schedule.INTERLEAVED)
