@@ -68,6 +68,17 @@ class RankRows(Sequence[RankRow]):
         self._columns = [sums[name] for name in _SUMS]
         self._causes = causes
 
+    @classmethod
+    def none(cls) -> RankRows:
+        """Return those of a report that tells nothing of single ranks."""
+        return cls({name: [] for name in _SUMS}, {})
+
+    def with_causes(self, causes: Mapping[int, str]) -> RankRows:
+        """Return the rows with these causes where a finding names the rank and knows none."""
+        told = {rank: why for rank, why in causes.items() if self._causes.get(rank) == "unknown"}
+        sums = dict(zip(_SUMS, self._columns, strict=True))
+        return RankRows(sums, {**self._causes, **told})
+
     def __len__(self) -> int:
         return len(self._columns[0])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.errors import InputError
 from paceline_service.analysis.records import Group
-from paceline_service.analysis.report import Finding, Report
+from paceline_service.analysis.report import Finding, RankRows, Report
 from paceline_service.analysis.standstill.diagnose import DIFFERENT, Culprits
 from paceline_service.analysis.standstill.findings import Scene, finding_of_culprits
 from paceline_service.analysis.standstill.waiting import Waiting
@@ -120,7 +120,7 @@ def _report(dumps: list[Dump], layouts: Layouts, faults: Faults) -> Report:
         world_size=world_size, ranks_observed=len(known), steps=0,
         collectives=sum(len(dump.entries) for dump in dumps), verdict=verdict, slowdown=None,
         idle_ratio=None, gamma=None, wasted_gpu_s=None, findings=findings,
-        complete=not absent and not faults.lossy, dropped=lost, ranks=[], notes=notes,
+        complete=not absent and not faults.lossy, dropped=lost, ranks=RankRows.none(), notes=notes,
     )  # fmt: skip
 
 

@@ -118,11 +118,7 @@ def with_causes(report: Report, arrivals: LastArrivals, nodes: Mapping[int, str]
         if finding is not before
         for rank in finding.ranks
     }
-    rows = [
-        replace(row, cause=told[row.rank]) if row.rank in told and row.cause == "unknown" else row
-        for row in report.ranks
-    ]
-    return replace(report, findings=findings, ranks=rows)
+    return replace(report, findings=findings, ranks=report.ranks.with_causes(told))
 
 
 def _with_cause(finding: Finding, arrivals: LastArrivals, nodes: Mapping[int, str]) -> Finding:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.dataclass import dataclass
 from paceline_service.analysis.kinds.uniform_cause import ACTIONS
-from paceline_service.analysis.report import Finding, Report
+from paceline_service.analysis.report import Finding, RankRows, Report
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.log import EventLog
 from paceline_service.importers.timing_logs.detector import Named, named_by
@@ -114,7 +114,7 @@ class _Told:
             report,
             verdict=verdict,
             findings=findings,
-            ranks=[],
+            ranks=RankRows.none(),
             wasted_gpu_s=None,
             complete=False,
             notes=notes,
