@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from paceline_service.analysis.channel import Channel, JobFacts, JudgedStep
 from paceline_service.analysis.evidence.episode import make_note
 from paceline_service.analysis.evidence.episodes import EpisodeTracker
 from paceline_service.analysis.evidence.peers import PeerFinder
+from paceline_service.analysis.expected.steps import StepSample
 from paceline_service.analysis.kinds.imbalance import Imbalance
 from paceline_service.analysis.kinds.stages_watch import StageWatch
 from paceline_service.analysis.kinds.uniform import UniformSlowdown
@@ -40,7 +42,7 @@ from paceline_service.analysis.network.watch import NetworkWatch
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import Group, Int64Array, Records
 from paceline_service.analysis.replicas.watch import Replicas
-from paceline_service.analysis.report import Report
+from paceline_service.analysis.report import Finding, Report
 from paceline_service.analysis.standstill.desync import Desync
 from paceline_service.analysis.standstill.watch import Standstill
 from paceline_service.analysis.totals import Totals
@@ -93,6 +95,7 @@ class JobAnalysis:
         self._ledger = BlameLedger(world_size)
         self._peers = PeerFinder(world_size)
         self._totals = Totals(world_size, self.options.settling_steps)
+        self._sample = StepSample(world_size, self.options.settling_steps)
         self._tracker = EpisodeTracker(world_size, self.options)
         self._watch = CauseWatch(world_size)
         self._stages = StageWatch(world_size, self.options)
@@ -294,7 +297,21 @@ class JobAnalysis:
             facts=self._facts(),
             watch=self._watch,
         )
-        return replace(report, what_if=self._stages.figures(self._facts()))
+        expected, calibration = self._expected(report.findings)
+        return replace(
+            report, what_if=self._stages.figures(self._facts()), expected=expected,
+            calibration=calibration,
+        )  # fmt: skip
+
+    def _expected(self, findings: list[Finding]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the step of healthy ranks against the seen one, and what it was made of."""
+        from paceline_service.analysis.expected.answer import Sources, expected_blocks
+
+        sources = Sources(
+            totals=self._totals, sample=self._sample, network=self._network,
+            tracker=self._tracker, peer_groups=self._peers.groups(), groups=self.groups,
+        )  # fmt: skip
+        return expected_blocks(sources, findings)
 
     def drain(self) -> Drain:
         """Return what leaving out ranks or nodes would give back."""
@@ -344,6 +361,7 @@ class JobAnalysis:
         self._noise.learn(matches)
         self._clocks.see(matches)
         self._totals.add(row, table, matches, blame)
+        self._sample.see(row)
         note = make_note(row, blame.blamed_ns, blame.last_count, lag_ns, on_device)
         note = self._tracker.update(note, peer_groups)
         judged = JudgedStep(

@@ -15,11 +15,14 @@ from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import RankRows
 
 
-class _Sums:
+class Sums:
+    """Sums over some steps; arrays by global rank, (R,)."""
+
     def __init__(self, world_size: int) -> None:
         self.steps = 0
         self.duration_ns = 0
         self.ideal_ns = 0
+        self.rank_steps = np.zeros(world_size, dtype=np.int64)
         self.self_ns = np.zeros(world_size, dtype=np.int64)
         self.wait_ns = np.zeros(world_size, dtype=np.int64)
         self.comm_ns = np.zeros(world_size, dtype=np.int64)
@@ -30,8 +33,10 @@ class _Sums:
         self.unattributed_ns = 0.0
 
     def add(self, row: StepRow, blame: StepBlame) -> None:
+        """Add one step."""
         here = row.present
         self.steps += 1
+        self.rank_steps += here
         self.duration_ns += row.duration_ns
         if here.any():
             own = row.self_ns[here]
@@ -50,8 +55,8 @@ class Totals:
     """Sums over the settled steps, and over all of them for jobs too short to settle."""
 
     def __init__(self, world_size: int, settling_steps: int) -> None:
-        self._all = _Sums(world_size)
-        self._settled = _Sums(world_size)
+        self._all = Sums(world_size)
+        self._settled = Sums(world_size)
         self._settling_steps = settling_steps
         self.steps = 0
         self.left_out = 0
@@ -80,7 +85,12 @@ class Totals:
             self._settled.add(row, blame)
 
     @property
-    def _sums(self) -> _Sums:
+    def settled(self) -> Sums:
+        """The sums over the settled steps alone, which may be none."""
+        return self._settled
+
+    @property
+    def _sums(self) -> Sums:
         return self._settled if self._settled.steps else self._all
 
     @property

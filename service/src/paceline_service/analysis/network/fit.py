@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.vocabulary import Op
+from paceline_service.analysis.costs.calibrate_line import theil_sen
 from paceline_service.analysis.records import FloatArray
 
 LEAST_SIZE_RATIO = 2.0
@@ -64,9 +65,7 @@ def fit_line(size: FloatArray, transfer_ns: FloatArray, error_ns: FloatArray) ->
 ):  # fmt: skip
     """Return (alpha_ns, beta_ns_per_byte), both >= 0, or None where they cannot be told apart.
 
-    Theil-Sen: beta is the median of the slopes between all pairs of sizes, alpha the median of
-    what is left, so that up to 29 % of the sizes may lie anywhere. Where alpha would be
-    negative it is 0, and beta the median of time per byte.
+    The line is that of ``theil_sen``.
 
     Args:
         size: (n,) bytes, positive.
@@ -79,14 +78,5 @@ def fit_line(size: FloatArray, transfer_ns: FloatArray, error_ns: FloatArray) ->
     doubt = 3 * float(np.hypot(error_ns[least], error_ns[most]))
     if transfer_ns[most] - transfer_ns[least] <= doubt:
         return None  # the difference may be noise
-    first, second = np.triu_indices(len(size), k=1)
-    apart = size[first] != size[second]
-    first, second = first[apart], second[apart]
-    slopes = (transfer_ns[second] - transfer_ns[first]) / (size[second] - size[first])
-    beta = float(np.median(slopes))
-    if beta <= 0:
-        return None
-    alpha = float(np.median(transfer_ns - beta * size))
-    if alpha < 0:
-        return 0.0, float(np.median(transfer_ns / size))
-    return alpha, beta
+    alpha, beta = theil_sen(size, transfer_ns[None, :])
+    return (float(alpha[0]), float(beta[0])) if beta[0] > 0 else None

@@ -91,6 +91,8 @@ class NetworkWatch:
         self.series = TransferSeries(groups)
         self.exposed_ns = np.zeros(0)
         """(C,) time that ranks stood still for the transfers of each class, settled steps."""
+        self.took_ns = np.zeros(0)
+        """(C,) sum over steps of the typical transfer of each class in a step."""
 
     def see(self, step: JudgedStep) -> None:
         """Take the next step."""
@@ -168,6 +170,11 @@ class NetworkWatch:
         named = self.evidence.state["slow"]
         return float(self._run["gpu_ns"][named].sum() + self._past["gpu_ns"].sum())
 
+    def excess_by_class(self) -> FloatArray:
+        """Return (C,) ``excess_ns`` by class."""
+        named = self.evidence.state["slow"]
+        return np.asarray(np.where(named, self._run["gpu_ns"], 0.0) + self._past["gpu_ns"])
+
     @property
     def _material(self) -> float:
         return self._options.material_ratio
@@ -193,6 +200,7 @@ class NetworkWatch:
             self._run = np.concatenate([self._run, np.zeros(more, dtype=RUN)])
             self._past = np.concatenate([self._past, np.zeros(more, dtype=RUN)])
             self.exposed_ns = np.append(self.exposed_ns, np.zeros(more))
+            self.took_ns = np.append(self.took_ns, np.zeros(more))
 
     def _compare(
         self, step: JudgedStep, transfers: Transfers, classes: Int64Array, used: NDArray[np.intp]
@@ -215,7 +223,9 @@ class NetworkWatch:
         apart = value - siblings - np.maximum(LEAST_SIBLING_SHIFT, SIBLING_SPREADS * spread)
         on_device = np.bincount(of, weights=transfers.on_device[used]) == count
         floor = np.where(on_device, DEVICE_FLOOR_NS, HOST_FLOOR_NS)
-        least = least_shift(np.exp(value), floor, self.table.binned[seen], BIN_LOG_WIDTH)
+        took_ns = np.exp(value)
+        self.took_ns[seen] += took_ns
+        least = least_shift(took_ns, floor, self.table.binned[seen], BIN_LOG_WIDTH)
         self.evidence.update(seen, value, apart, least)
         state = self.evidence.state
         state["last_seen"][seen] = step.row.step
