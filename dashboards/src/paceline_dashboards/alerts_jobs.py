@@ -208,18 +208,20 @@ def hang(options: Options) -> Alert:
 
 
 def desync(options: Options) -> Alert:
-    """Return the alert about ranks that do not run the same program."""
+    """Return the alert about ranks that do not run the same program, or not on the same numbers."""
     ranks = words.listed(f'{RANK_FINDING.name}{{kind="desync",job=%q}}', "$labels.job", "rank")
     cost = words.cost(doing="stand still or compute nonsense")
     return Alert(
         name="PacelineDesync",
-        meaning="Ranks issued different collectives under one number, or wait for each other.",
+        meaning="Ranks issued different collectives under one number, wait for each other, or hold "
+        "other parameters than their replicas.",
         rungs=by_cost(_of_kind("desync"), options, page="1m", ticket="1m", info="1m"),
-        summary="The ranks of job {{ $labels.job }} issue different collectives",
-        description="Ranks of job {{ $labels.job }} issued collectives that do not fit. Ranks "
-        f"that are named: {ranks}; node: {_NAMED_NODE}. Reason: the program, a branch that "
-        f"depends on the rank or an uneven number of batches. {cost}",
-        command=f"{words.REPORT}  # names the collectives; then stop the job: scancel JOBID, or "
+        summary="The ranks of job {{ $labels.job }} disagree",
+        description="Ranks of job {{ $labels.job }} issued collectives that do not fit, or hold "
+        f"other parameters than their replicas. Ranks that are named: {ranks}; node: "
+        f"{_NAMED_NODE}. Reason: the program (a branch that depends on the rank, an uneven number "
+        f"of batches), or memory and arithmetic that went wrong unnoticed. {cost}",
+        command=f"{words.REPORT}  # says which of the two; then stop the job: scancel JOBID, or "
         "kubectl delete the job",
     )
 
