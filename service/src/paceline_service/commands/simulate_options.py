@@ -145,7 +145,7 @@ def factors_of(text: str) -> list[float]:
 
     def one(word: str) -> float:
         expected = "how many times as long a slow rank takes, 1 or more, such as 1.5"
-        value = _number(word.removesuffix("x"), word, expected, "--slow")
+        value = _number(word, word, expected, "--slow")
         if not 1 <= value < math.inf:
             raise ConfigError(f"--slow is {word!r}: give {expected}")
         return value
@@ -163,7 +163,11 @@ def bounds_of(text: str) -> list[float]:
     def one(word: str) -> float:
         if word.lower() in ("inf", "infinite", "infinity"):
             return math.inf
-        return float(units.parse_count(word, "--bounds", unit="steps, or inf", least=0))
+        if not re.fullmatch(r"\d{1,9}", word):
+            raise ConfigError(
+                f"--bounds {word!r}: give whole numbers of steps from 0, or inf, as in 0,1,4,inf"
+            )
+        return float(word)
 
     return sorted(_each(text, one))
 

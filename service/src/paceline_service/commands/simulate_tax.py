@@ -30,6 +30,7 @@ _MOST_DRAWS = 400_000_000
 """Some seconds of drawing; more says nothing that the closed form does not."""
 _MOST_RANKS = 1_000_000
 _LEAST_STEPS = 2
+_LEAST_RANKS = 2
 
 
 def simulate_tax(
@@ -65,7 +66,8 @@ def simulate_tax(
             "normal:5%"
         )
     counts = whole_list(ranks, "--ranks", "ranks", most=_MOST_RANKS)
-    units.group_of(counts[0])
+    if counts[0] < _LEAST_RANKS:
+        raise ConfigError("--ranks is 1: a rank alone waits for nobody; give 2 ranks or more")
     count = units.whole(steps, "--steps", "steps", least=_LEAST_STEPS)
     if sum(counts) * count > _MOST_DRAWS:
         raise ConfigError(

@@ -49,7 +49,9 @@ def png(drawings: Sequence[Drawing]) -> bytes:
     for drawing, top in tops:
         _words(brush, drawing, top, font)
     out = io.BytesIO()
-    small.save(out, "PNG", optimize=True)
+    # A plot has few colours and their mixtures: a palette is a third of the size.
+    few = small.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(out, "PNG", optimize=True)
     return out.getvalue()
 
 
