@@ -26,11 +26,12 @@ class TypicalSync:
         wait_s: for how long the first one's part lies there until then.
         last_rank: who was last most often, -1 where nobody was.
         last_share: in which share of the steps it was.
-        transfer_s: how long it took from there, None where that is not known.
+        transfer_s: how long it took from there, with what it waited behind other transfers; None
+            where that is not known.
         modelled_s: how long it would take alone, None likewise.
         exposed_s: how long also the last rank did nothing but wait for it.
         still_s: how long the first rank did.
-        bound: the transfer took that long at most.
+        bound: the transfer took that long at most, since the ends of most were seen late.
     """
 
     call: Call
@@ -60,8 +61,8 @@ class StretchFigures:
         phases_s: by name of a phase, the mean of the ranks.
         passes_s: begin and end of forward, backward and optimizer, from the begin of the step.
         payload_bytes: of all synchronizations of a step.
-        transfer_s: of them together, measured; None where one is not known.
-        modelled_transfer_s: the same by the model.
+        transfer_s: how long one of them or several were under way; None where that is not known.
+        modelled_transfer_s: how long they would be one after the other, each as if alone.
         exposed_s: what of it no compute hid.
         modelled_exposed_s: the same by the model.
         waited_s: what the ranks stood still for each other, the mean of the ranks.
@@ -121,7 +122,7 @@ def figures_of(
         },
         passes_s=_passes([measured.passes_ns.get(step, {}) for step in steps]),
         payload_bytes=sum(sync.payload_bytes for sync in typical),
-        transfer_s=_sum(sync.transfer_s for sync in typical),
+        transfer_s=_under_way_s(by_step),
         modelled_transfer_s=_sum(sync.modelled_s for sync in typical),
         exposed_s=_per_step(by_step, lambda sync: min(sync.still_ns)),
         modelled_exposed_s=_modelled_exposed(typical, stretch, manifest),
@@ -135,11 +136,12 @@ def _typical(syncs: Sequence[Sync], wires: dict[str, Wire]) -> list[TypicalSync]
     for sync in syncs:
         assert sync.call is not None
         by_call.setdefault(sync.call, []).append(sync)
-    made = [_one(call, found, wires) for call, found in by_call.items()]
+    bound = 2 * sum(sync.bound for sync in syncs) > len(syncs)
+    made = [_one(call, found, wires, bound) for call, found in by_call.items()]
     return sorted(made, key=lambda one: one.last_s)
 
 
-def _one(call: Call, syncs: list[Sync], wires: dict[str, Wire]) -> TypicalSync:
+def _one(call: Call, syncs: list[Sync], wires: dict[str, Wire], bound: bool) -> TypicalSync:
     bucket = syncs[0].bucket
     assert bucket is not None
     size = syncs[-1].payload_bytes
@@ -159,7 +161,7 @@ def _one(call: Call, syncs: list[Sync], wires: dict[str, Wire]) -> TypicalSync:
         modelled_s=modelled_s(wires, call.op, size),
         exposed_s=median(min(sync.still_ns) for sync in syncs) / 1e9,
         still_s=median(max(sync.still_ns) for sync in syncs) / 1e9,
-        bound=sum(sync.bound for sync in syncs) * 2 > len(syncs),
+        bound=bound and any(sync.bound for sync in syncs),
     )
 
 
@@ -203,6 +205,23 @@ def _per_step(by_step: dict[int, list[Sync]], of: Callable[[Sync], float]) -> fl
     """Return the median over the steps of the sum over a step's synchronizations, seconds."""
     sums = [sum(of(sync) for sync in syncs) for syncs in by_step.values()]
     return median(sums) / 1e9 if sums else 0.0
+
+
+def _under_way_s(by_step: dict[int, list[Sync]]) -> float | None:
+    """Return the median over the steps of the time in which a transfer was under way.
+
+    Transfers of one step overlap where one waits behind another, so their times do not add up.
+    """
+    found = []
+    for syncs in by_step.values():
+        if any(sync.transfer_ns < 0 for sync in syncs):
+            return None
+        busy_ns, until = 0, 0
+        for begin, took in sorted((max(s.arrival_ns), s.transfer_ns) for s in syncs):
+            busy_ns += max(0, begin + took - max(begin, until))
+            until = max(until, begin + took)
+        found.append(busy_ns)
+    return median(found) / 1e9 if found else None
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -44,7 +44,7 @@ def fit_wires(probe: Sequence[Sync]) -> dict[str, Wire]:
     """Return what each operation costs alone, by its name."""
     taken: dict[str, dict[int, list[int]]] = {}
     for sync in probe:
-        if sync.transfer_ns > 0:
+        if sync.transfer_ns > 0 and sync.payload_bytes > 0:
             taken.setdefault(sync.op, {}).setdefault(sync.payload_bytes, []).append(
                 sync.transfer_ns
             )

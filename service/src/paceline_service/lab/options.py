@@ -19,6 +19,8 @@ LEAST_STEPS = 5
 STEPS, SWEEP_STEPS, FAULT_STEPS = 50, 20, 120
 MOST_RANKS = 64
 LEAST_BUCKET_BYTES = 1024
+LEAST_PROBED_BYTES = 1 << 20
+"""Of the largest transfer that is measured alone: less does not show the price of a byte."""
 SWEPT_POWERS = (8, 6, 4, 2, 0)
 """The buckets of a sweep are all gradients over two to these powers."""
 
@@ -87,7 +89,7 @@ class LabOptions:
             else min(total, max(one.bucket_bytes, size.vocabulary * size.width * 4))
             for one in self.trained
         ]  # fmt: skip
-        return max(sent)
+        return max(*sent, LEAST_PROBED_BYTES)
 
 
 def lab_options(

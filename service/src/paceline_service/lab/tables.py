@@ -39,8 +39,9 @@ def step_table(figures: StretchFigures, swept: str) -> Table:
             "arrives: when the first rank brings its part, from the begin of the step. waits: how "
             "long that lies there until the last rank comes. last: who mostly comes last, and in "
             "which share of the steps.",
-            "transfer: from then to the first release. alone: what the model says of that size "
-            "when nothing else runs. exposed: how long even the last rank did nothing but wait.",
+            "transfer: from then to the first release, with what it waited behind other transfers. "
+            "alone: what the model says of that size when nothing else runs. exposed: how long "
+            "even the last rank did nothing but wait.",
         ),
     )  # fmt: skip
 

@@ -37,6 +37,7 @@ def probe(device: torch.device, largest_bytes: int) -> str:
         calls[size] = _calls(whole, part, group)
     # In rounds over all sizes: a burst of something else on the machine does not hit one alone.
     for done in range(REPETITIONS):
+        dist.barrier(group=group)  # the smallest would meet what the largest left behind
         for size, of_size in calls.items():
             if done < max(MOST_PROBED_BYTES // size, LEAST_REPETITIONS):
                 for call in of_size:
