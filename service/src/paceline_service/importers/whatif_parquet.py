@@ -21,6 +21,7 @@ from paceline.event_log import ROW_FIELDS, LogGroup
 from paceline.vocabulary import Flag, Op, Phase, RecordKind
 from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import Report
+from paceline_service.analysis.sets import distinct
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.limits import MAX_RANKS
 from paceline_service.importers.log import EventLog
@@ -73,7 +74,7 @@ def read_what_if(paths: Sequence[Path], faults: Faults) -> EventLog:
     known = trace.is_a(*_COMPUTE, *_STAGE_WIDE, _LAYERNORM, _EMBEDDING, _CLIP)
     known |= np.array([any(t in n for t in _TRANSFERS) for n in trace.names])[trace.optype]
     if not known.all():
-        left = sorted({trace.names[int(i)] for i in np.unique(trace.optype[~known])})
+        left = sorted({trace.names[int(i)] for i in distinct(trace.optype[~known])})
         message = f"operations of unknown types are left out: {', '.join(left)[:300]}"
         faults.add("unknown_line", path, None, message)
         faults.counts["unknown_line"] += int((~known).sum()) - 1
@@ -240,7 +241,7 @@ class _Builder:
         where = trace.dp_rank[pairs.row], self._tensor_rank[pairs.row]
         table[:, _COLUMN["group"]] = groups[pairs.direction, where[0], where[1]]
         table[:, _COLUMN["peer"]] = np.where(pairs.send, pairs.destination, pairs.source)
-        steps = np.searchsorted(np.unique(trace.step), trace.step[pairs.row])
+        steps = np.searchsorted(distinct(trace.step), trace.step[pairs.row])
         table[:, _COLUMN["seq"]] = steps * (int(pairs.ordinal.max(initial=0)) + 1) + pairs.ordinal
         self._join(pairs.row, table)
         assert FORWARD == 0, "groups are made forward first"

@@ -9,6 +9,7 @@ from paceline_service.analysis.blame.levels import IndexArray, expand
 from paceline_service.analysis.blame.timeline import Exposures
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.sets import one_of
 
 _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
 
@@ -74,7 +75,7 @@ class Joins:
         low, high = np.minimum(rank, peer), np.maximum(rank, peer)
         size = self._world_size
         return np.where(
-            np.isin(rows.code[first], _P2P), (group * size + low) * size + high, -1 - group
+            one_of(rows.code[first], _P2P), (group * size + low) * size + high, -1 - group
         )
 
     def _chain(self) -> tuple[IndexArray, IndexArray]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from paceline.dataclass import dataclass
 from paceline_service.analysis.records import Int64Array
+from paceline_service.analysis.sets import distinct
 
 IndexArray = NDArray[np.intp]
 MAX_FORCED = 64
@@ -69,7 +70,7 @@ def find_levels(
     if not len(passing):
         return []
     waiters = expand(first[passing], count[passing])
-    involved = np.unique(waiter[waiters])  # exposures whose charge others may add to
+    involved = distinct(waiter[waiters])  # exposures whose charge others may add to
     low = np.searchsorted(involved, begin[passing])
     high = np.maximum(np.searchsorted(involved, end[passing]), low)
     levels = []
@@ -128,4 +129,4 @@ def _by_order(
         joins = own[expand(own_first[ready], of_instance[ready])]
         before = instance[joins[precedes[joins]] - 1]
         np.subtract.at(blockers, before, 1)
-        ready = np.unique(before[(blockers[before] <= 0) & ~done[before]])
+        ready = distinct(before[(blockers[before] <= 0) & ~done[before]])

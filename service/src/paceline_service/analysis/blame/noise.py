@@ -8,6 +8,7 @@ from paceline.vocabulary import BARRIER_LIKE_OPS
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.records import FloatArray, Int64Array
 from paceline_service.analysis.scores import MAD_TO_SD
+from paceline_service.analysis.sets import distinct, one_of
 
 UNKNOWN_NOISE_NS = 1_000_000
 """Assumed until measured: the largest release noise seen on real clusters (DETECTION section 2)."""
@@ -41,7 +42,7 @@ class ReleaseNoise:
         rows, first, size = matches.rows, matches.first, matches.size
         if not len(first):
             return
-        usable = matches.complete & np.isin(rows.code[first], _BARRIER_LIKE) & (size > 1)
+        usable = matches.complete & one_of(rows.code[first], _BARRIER_LIKE) & (size > 1)
         chosen = np.flatnonzero(usable & (np.minimum.reduceat(rows.end_ns, first) > 0))
         if not len(chosen):
             return
@@ -57,7 +58,7 @@ class ReleaseNoise:
         self._releases[places, self._count[places] % _KEPT] = ends
         self._count[places] += 1
         count = self._count[places]
-        for seen in np.unique(count).tolist():
+        for seen in distinct(count).tolist():
             if seen % _KEPT == 0 or seen in (8, 16, 32):
                 self._measure(places[count == seen], min(seen, _KEPT))
 
@@ -97,7 +98,7 @@ class ReleaseNoise:
 
     def _measure(self, places: Int64Array, count: int) -> None:
         members = np.minimum(self._size[places], MEMBERS)
-        for looked_at in np.unique(members).tolist():
+        for looked_at in distinct(members).tolist():
             here = places[members == looked_at]
             releases = self._releases[here, :count, :looked_at].astype(np.float64)
             self._noise_ns[here] = _noise_of_groups(releases)

@@ -16,6 +16,7 @@ from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.matching.order import time_order
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
+from paceline_service.analysis.sets import distinct, one_of
 
 PHASES = len(EXCLUSIVE_PHASES)
 _OVERLAYS = [int(phase) for phase in OVERLAYS]
@@ -231,7 +232,7 @@ class _Intervals:
         self._begin = begin
         self._span = span
         chosen = np.flatnonzero(table.kind == RecordKind.PHASE)
-        here = (begin[table.rank[chosen]] >= 0) & ~np.isin(table.code[chosen], _OVERLAYS)
+        here = (begin[table.rank[chosen]] >= 0) & ~one_of(table.code[chosen], _OVERLAYS)
         chosen = chosen[here]
         rank = table.rank[chosen]
         start = np.clip(table.start_ns[chosen], begin[rank], end[rank])
@@ -250,7 +251,7 @@ class _Intervals:
             self.start[1:] = np.maximum(self.start[1:], np.minimum(reached[:-1], self.stop[1:]))
         length = self.stop - self.start
         self._first = np.searchsorted(self.rank, np.arange(world_size), side="left")
-        self.phases = np.unique(np.append(self.code, int(Phase.HOST)))
+        self.phases = distinct(np.append(self.code, int(Phase.HOST)))
         """(P,) the phases that occur, HOST among them."""
         self._spent = np.zeros((len(self.phases), len(rank) + 1), dtype=np.int64)
         for number, phase in enumerate(self.phases.tolist()):

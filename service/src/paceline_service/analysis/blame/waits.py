@@ -9,6 +9,7 @@ from paceline.dataclass import dataclass
 from paceline.vocabulary import Op
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.sets import one_of
 
 SHARED_CLOCK_FLOOR_NS = 50_000
 """Arrivals on one clock that differ by less are equal: a hook and a scheduler tick cost that."""
@@ -162,8 +163,8 @@ def _with_queued_joins(matches: Matches) -> Int64Array:
 
 def _awaited(op: Int64Array, is_root: BoolArray) -> BoolArray:
     """Return which rows others wait for: the root of a broadcast, all but the root of a reduce."""
-    source = np.isin(op, _SOURCE_OPS)
-    sink = np.isin(op, _SINK_OPS)
+    source = one_of(op, _SOURCE_OPS)
+    sink = one_of(op, _SINK_OPS)
     return np.where(source, is_root, np.where(sink, ~is_root, True))
 
 

@@ -19,6 +19,7 @@ from paceline_service.analysis.normal import normal_quantile
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.analysis.scores import MAD_TO_SD, spread
+from paceline_service.analysis.sets import distinct
 
 CHANCE = 1e-3
 """Chance that the persistent difference of any healthy rank of a job, or the error of its
@@ -63,7 +64,7 @@ class StartWatch:
         if self._blocks and self._rows:
             return result
         where, error = self._places(baseline)
-        for group in np.unique(plan.group[among & (plan.group >= 0)]):
+        for group in distinct(plan.group[among & (plan.group >= 0)]):
             peers = np.flatnonzero(plan.group == group)
             centre = float(np.median(where[peers]))
             # Of many peers only the outer ones are worth a closer look.

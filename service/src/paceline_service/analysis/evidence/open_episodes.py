@@ -8,6 +8,7 @@ from paceline.vocabulary import EXCLUSIVE_PHASES
 from paceline_service.analysis.evidence.episode import MAX_LAGS, Episode, StepNote
 from paceline_service.analysis.evidence.places import PeerPlan
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
+from paceline_service.analysis.sets import distinct
 
 RECOVERY_LOG_ODDS = 20.0
 """Log-likelihood ratio for 'as fast as before' that closes an episode."""
@@ -193,7 +194,7 @@ class OpenEpisodes:
         usual_ns, blamed_ns = self._usual_phase[rows].copy(), np.zeros(len(rows))
         group = plan.group[self.rank[rows]]
         present = note.self_ns >= 0
-        for index in np.unique(group[group >= 0]):
+        for index in distinct(group[group >= 0]):
             peers = (plan.group == index) & present
             fit = peers & ~slow
             here = fit if fit.any() else peers

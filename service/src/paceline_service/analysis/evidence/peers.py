@@ -11,6 +11,7 @@ from paceline_service.analysis.matching.groups import Members
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Int64Array
+from paceline_service.analysis.sets import one_of
 
 SIGNATURE_STEPS = 8
 """How many steps a rank's role is read from; the most frequent signature wins."""
@@ -75,7 +76,7 @@ class PeerFinder:
 
 def signatures(rows: Table, members: Members, world_size: int) -> Int64Array:
     """Return (R,) a number for what each rank issued in one step, equal for equal work."""
-    pair = np.isin(rows.code, _P2P)
+    pair = one_of(rows.code, _P2P)
     # Who is the root does not matter: a broadcast's root computes what the others do.
     upward = pair & (rows.peer > rows.rank)
     size, size_of_group = np.unique(members.sizes, return_inverse=True)

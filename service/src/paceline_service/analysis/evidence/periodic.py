@@ -13,6 +13,7 @@ from paceline_service.analysis.evidence.episode import Episode, StepNote
 from paceline_service.analysis.evidence.places import PeerPlan
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.report import Finding
+from paceline_service.analysis.sets import distinct
 
 LEAST_STALL = 0.05
 """Log units below which a late step is no stall; it would cost less than 0.5 % at every tenth."""
@@ -168,7 +169,7 @@ class PeriodicWatch:
         figures[:, 5] = note.last_count[ranks]
         figures[:, 6] = note.last_count.sum()
         group = plan.group[ranks]
-        for index in np.unique(group):
+        for index in distinct(group):
             peers = np.flatnonzero((plan.group == index) & (note.self_ns >= 0))
             peers = peers[~np.isin(peers, ranks)][:_PEERS_LOOKED_AT]
             here = group == index

@@ -10,6 +10,7 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline_service.analysis.evidence.edetector import normal_scores, weight_table
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
+from paceline_service.analysis.sets import distinct
 
 _APART = 64.0
 """Log self times differ by less than this, so group g's keys lie in [64 g - 32, 64 g + 32)."""
@@ -35,7 +36,7 @@ class Layout:
     def bets(self) -> tuple[FloatArray, FloatArray]:
         """Return weights (n, D) and normal scores (n,) of the positions."""
         if not self.tables:
-            sizes = np.unique(self.count)
+            sizes = distinct(self.count)
             depth = weight_table(2).shape[1]
             weights, scores = np.ones((len(self.count), depth)), np.zeros(len(self.count))
             for size in map(int, sizes):

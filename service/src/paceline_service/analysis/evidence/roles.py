@@ -7,6 +7,7 @@ import numpy as np
 from paceline.vocabulary import Op
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.sets import distinct
 
 MAX_STAGES = 1024
 """Ranks further down a chain count as one stage: no pipeline is so deep."""
@@ -23,7 +24,7 @@ def stages(sends_and_receives: Table, world_size: int) -> Int64Array:
     known = (peer >= 0) & (peer != rank)
     rank, peer = rank[known], peer[known]
     sends = sends_and_receives.code[known] == Op.SEND
-    edge = np.unique(np.minimum(rank, peer) * world_size + np.maximum(rank, peer))
+    edge = distinct(np.minimum(rank, peer) * world_size + np.maximum(rank, peer))
     low, high = edge // world_size, edge % world_size
     component = _components(low, high, world_size)
     stage = np.zeros(world_size, dtype=np.int64)

@@ -8,6 +8,7 @@ from paceline.dataclass import dataclass
 from paceline.vocabulary import P2P_OPS, Op
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Int64Array
+from paceline_service.analysis.sets import one_of
 
 _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
 
@@ -38,7 +39,7 @@ def find_places(rows: Table, world_size: int) -> Places | None:
         rows: collective records of one step, any order.
         world_size: R.
     """
-    chosen = np.flatnonzero(np.isin(rows.code, _P2P) & (rows.peer >= 0))
+    chosen = np.flatnonzero(one_of(rows.code, _P2P) & (rows.peer >= 0))
     if not len(chosen):
         return None
     # A first stage may post the receive of the first backward together with its first send; a

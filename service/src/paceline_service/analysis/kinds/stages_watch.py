@@ -20,6 +20,7 @@ from paceline_service.analysis.normal import normal_cdf
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import FloatArray
 from paceline_service.analysis.report import Finding
+from paceline_service.analysis.sets import distinct, one_of
 from paceline_service.analysis.whatif.costs import WhatIf
 from paceline_service.analysis.whatif.sampler import WhatIfSampler
 
@@ -119,8 +120,8 @@ class StageWatch:
             return
         self._places = find_places(step.matches.rows, self._size)
         if self._places is not None:
-            p2p = np.isin(step.matches.rows.code, (int(Op.SEND), int(Op.RECV)))
-            self._groups = set(map(int, np.unique(step.matches.rows.group[p2p])))
+            p2p = one_of(step.matches.rows.code, (int(Op.SEND), int(Op.RECV)))
+            self._groups = set(map(int, distinct(step.matches.rows.group[p2p])))
 
     @property
     def places(self) -> Places | None:

@@ -17,6 +17,7 @@ from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import FloatArray
 from paceline_service.analysis.report import Finding
 from paceline_service.analysis.scores import spread
+from paceline_service.analysis.sets import distinct
 
 MAX_RANKS = 4096
 """So many ranks, evenly spread, tell how fast all are."""
@@ -95,7 +96,7 @@ class UniformSlowdown:
 
     def __init__(self, world_size: int, options: Options, watch: CauseWatch) -> None:
         self._options = options
-        self._ranks = np.unique(
+        self._ranks = distinct(
             np.linspace(0, world_size - 1, min(world_size, MAX_RANKS)).astype(np.int64)
         )
         self._watch = watch

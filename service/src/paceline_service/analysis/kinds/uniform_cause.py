@@ -11,6 +11,7 @@ from paceline_service.analysis.causes.gpu import CLOCK_RATIO, REASON_EXCESS
 from paceline_service.analysis.causes.telemetry import COLUMN, REASONS
 from paceline_service.analysis.causes.watch import MAX_PEERS, CauseWatch, median_of_known
 from paceline_service.analysis.records import FloatArray
+from paceline_service.analysis.sets import distinct
 
 PHASE_SHARE = 0.4
 _CAUSES = {
@@ -56,7 +57,7 @@ def cause_of(
         now: first and last step since.
     """
     phase, cause, sentences = _phase(before_ns, after_ns)
-    ranks = np.unique(np.linspace(0, world_size - 1, min(world_size, MAX_PEERS)).astype(np.int64))
+    ranks = distinct(np.linspace(0, world_size - 1, min(world_size, MAX_PEERS)).astype(np.int64))
     known = [rank for rank in map(int, ranks) if rank in watch.telemetry.ranks]
     if known:
         was = median_of_known(np.stack([watch.own_past(rank, [past])[0] for rank in known]))

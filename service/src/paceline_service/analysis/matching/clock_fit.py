@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.scores import MAD_TO_SD
+from paceline_service.analysis.sets import distinct
 
 MAX_DRIFT = 1e-4
 """Two oscillators within their specification (50 ppm each) drift apart by no more; 5 to 30 us/s
@@ -211,7 +212,7 @@ def _walk(rows: _Rows, clocks: int, first_rank: Int64Array) -> tuple[Int64Array,
     if not len(rows.clock):
         return base, root
     first = _segments(rows.instance)[1]
-    seen = np.unique(rows.clock)
+    seen = distinct(rows.clock)
     for _ in range(MAX_COMPONENTS):
         unknown = seen[root[seen] < 0]
         if not len(unknown):

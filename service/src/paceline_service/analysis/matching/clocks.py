@@ -15,6 +15,7 @@ from paceline.vocabulary import BARRIER_LIKE_OPS, Flag
 from paceline_service.analysis.matching.clock_fit import Releases, bounds_of, fit_offsets
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
+from paceline_service.analysis.sets import one_of
 
 MAX_ROWS = 1_000_000
 """Releases that are kept over all ranks: 32 MB, and a fit of about a second."""
@@ -132,7 +133,7 @@ def releases_of(matches: Matches) -> Releases | None:
     rows, first = matches.rows, matches.first
     if not len(first):
         return None
-    usable = matches.complete & np.isin(rows.code[first], _BARRIER_LIKE)
+    usable = matches.complete & one_of(rows.code[first], _BARRIER_LIKE)
     usable &= np.minimum.reduceat(rows.end_ns, first) > 0
     usable &= ~np.logical_or.reduceat((rows.flags & _UNUSABLE) != 0, first)
     usable &= np.diff(np.append(first, len(rows))) > 1

@@ -13,6 +13,7 @@ import numpy as np
 from paceline.vocabulary import Flag, Phase, RecordKind
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
+from paceline_service.analysis.sets import one_of
 
 _HOST_ONLY = [
     int(phase) for phase in (Phase.INPUT, Phase.COPY, Phase.CHECKPOINT, Phase.GC, Phase.STARVED)
@@ -45,7 +46,7 @@ def one_timeline(table: Table, world_size: int) -> tuple[Table, BoolArray]:
     joined = replace(table, join_ns=_joins(table, timed))
     collective = table.kind == RecordKind.COLLECTIVE
     # What the host alone does is known from the host also where the device's timeline counts.
-    host_only = (table.kind == RecordKind.PHASE) & np.isin(table.code, _HOST_ONLY) & ~timed
+    host_only = (table.kind == RecordKind.PHASE) & one_of(table.code, _HOST_ONLY) & ~timed
     kept = joined.take(collective | host_only | (timed == on_device[table.rank]))
     return kept, on_device
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline_service.analysis.records import Group, Int64Array
+from paceline_service.analysis.sets import distinct
 
 
 class Members:
@@ -24,7 +25,7 @@ class Members:
 
     def add(self, group: Group) -> None:
         """Append a group; call ``settle`` before the arrays are read."""
-        self._new.append(np.unique(np.array(group.ranks, dtype=np.int64)))
+        self._new.append(distinct(np.array(group.ranks, dtype=np.int64)))
 
     def settle(self) -> Members:
         """Bring the arrays up to date and return this."""

@@ -10,6 +10,7 @@ from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Flag, Op, RecordKind
 from paceline_service.analysis.matching.groups import Members
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.sets import one_of
 
 IMPOSSIBLE_NS = 1_000_000
 """No member of a barrier-like collective leaves before the last has come. On one clock a release
@@ -90,7 +91,7 @@ def match(table: Table, members: Members, clock_of_rank: Int64Array | None = Non
     size = np.diff(np.append(first, len(rows)))
     whole, agreeing = np.zeros((2, len(first)), dtype=np.bool_)
     if len(first):
-        pair = np.isin(rows.code[first], _P2P)
+        pair = one_of(rows.code[first], _P2P)
         whole = size == np.where(pair, 2, members.sizes[rows.group[first]])
         agreeing = _same_operation(rows, first, pair)
         agreeing &= ~(whole & ~pair) | _by_members(rows, first, instance, members)
@@ -112,7 +113,7 @@ def match(table: Table, members: Members, clock_of_rank: Int64Array | None = Non
 def _instance_keys(table: Table, chosen: NDArray[np.intp], channels: int) -> Int64Array:
     """Return (N,) a number for each chosen row, equal where they are one instance, and small."""
     channel, seq = table.group[chosen], table.seq[chosen]
-    pairs = np.flatnonzero(np.isin(table.code[chosen], _P2P))
+    pairs = np.flatnonzero(one_of(table.code[chosen], _P2P))
     if len(pairs):
         rank, peer = table.rank[chosen[pairs]], table.peer[chosen[pairs]]
         sends = table.code[chosen[pairs]] == Op.SEND
@@ -161,7 +162,7 @@ def _same_operation(rows: Table, first: NDArray[np.intp], pair: BoolArray) -> Bo
     same = (lowest == highest) | (pair & (lowest == Op.SEND) & (highest == Op.RECV))
     least = np.minimum.reduceat(rows.payload_bytes, first)
     equal = (least == np.maximum.reduceat(rows.payload_bytes, first)) | (least <= 0)
-    return np.asarray(same & (equal | ~np.isin(lowest, _EQUAL_PAYLOAD)))
+    return np.asarray(same & (equal | ~one_of(lowest, _EQUAL_PAYLOAD)))
 
 
 def _by_members(
@@ -182,6 +183,6 @@ def _possible(rows: Table, first: NDArray[np.intp], clock_of_rank: Int64Array) -
     clock = clock_of_rank[rows.rank]
     lowest = np.minimum.reduceat(clock, first)
     shared = (lowest >= 0) & (lowest == np.maximum.reduceat(clock, first))
-    held = shared & np.isin(rows.code[first], _BARRIER_LIKE)
+    held = shared & one_of(rows.code[first], _BARRIER_LIKE)
     left_early = held & (earliest_end < latest_start - IMPOSSIBLE_NS)
     return np.asarray(~(left_early | np.logical_or.reduceat(backwards, first)))

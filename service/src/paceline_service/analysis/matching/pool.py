@@ -11,6 +11,7 @@ import numpy as np
 from paceline.vocabulary import Flag, RecordKind
 from paceline_service.analysis.matching.table import Table, as_table, stack
 from paceline_service.analysis.records import COLUMNS, BoolArray, Int64Array, Records
+from paceline_service.analysis.sets import distinct
 
 DEVICE_PATIENCE_STEPS = 32
 """A rank whose newest step on the device is further back has stopped timing them."""
@@ -215,7 +216,7 @@ class StepPool:
         A rank that times its steps on the device has whole ones only when those are there.
         """
         # The shortest: a rank that stood still must not use up the patience with others.
-        for at in np.unique(step).tolist():
+        for at in distinct(step).tolist():
             if at in self._held:
                 ns = max(int(took_ns[step == at].min()), 0)
                 self._duration_ns[at] = min(self._duration_ns.get(at, ns), ns)

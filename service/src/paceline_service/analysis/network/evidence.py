@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.scores import MAD_TO_SD
+from paceline_service.analysis.sets import distinct
 
 LEARNING = (32, 64, 128)
 """Steps after which a class learns its levels, again only while nothing speaks against it; then
@@ -235,7 +236,7 @@ class Evidence:
         whole = levels_of(values, least)
         healthy = {name: getattr(whole, name) for name in LEVELS}
         fault = fault_begins(values, least)
-        for begin in np.unique(fault[fault < count]):  # at most one turn per learning step
+        for begin in distinct(fault[fault < count]):  # at most one turn per learning step
             part = fault == begin
             before = levels_of(values[part, :begin], least[part])
             for name in LEVELS:

@@ -23,6 +23,7 @@ from paceline_service.analysis.network.words import (
 )
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.analysis.report import Finding
+from paceline_service.analysis.sets import distinct
 
 STALE_STEPS = 256
 """A lane that nobody used for so long says nothing about the network of now."""
@@ -115,7 +116,7 @@ def _finding(
     nodes = [names[number] for number in place.nodes]
     ranks = place.ranks
     if place.what == "fabric":
-        members = np.unique(lanes.member_rank[np.isin(lanes.member_lane, place.lanes)])
+        members = distinct(lanes.member_rank[np.isin(lanes.member_lane, place.lanes)])
         ranks = members.tolist() if len(members) < facts.world_size else []
     still = bool(slow.open[mine].any())
     last = int(stretch["last"].max())

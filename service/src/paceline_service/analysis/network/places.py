@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.sets import distinct
 
 PURE = 0.8
 """A suspect explains its lanes when at least this share of those that show a fault do; C4D asks
@@ -127,14 +128,14 @@ def _next_place(lanes: Lanes, slow: BoolArray, left: BoolArray, watched: BoolArr
     if best is None:
         return None
     _, what, tied, lane, who = best
-    mine = np.unique(lane[(who == tied[0]) & left[lane]])
+    mine = distinct(lane[(who == tied[0]) & left[lane]])
     # Others that explain as many lanes are only in doubt with it if they are the same lanes.
     shared = np.bincount(who, weights=np.isin(lane, mine) & left[lane], minlength=tied.max() + 1)
     tied = tied[shared[tied] == len(mine)]
     links = np.column_stack([lanes.source[mine], lanes.destination[mine]])[pairs[mine]]
     if what == "cable":
         both = [int(tied[0]) // nodes, int(tied[0]) % nodes]
-        members = np.unique(lanes.member_rank[np.isin(lanes.member_lane, mine)])
+        members = distinct(lanes.member_rank[np.isin(lanes.member_lane, mine)])
         # A node with no other traffic may as well be what is slow.
         touched = np.bincount(node_of, weights=watched[lane_of], minlength=nodes)
         sure = min(touched[both]) > len(mine)
@@ -151,7 +152,7 @@ def _next_place(lanes: Lanes, slow: BoolArray, left: BoolArray, watched: BoolArr
         sure = "node" if len(tied) == 1 else "group"
         return Place(what=sure, lanes=mine, fast_lanes=fast, ranks=on_node.tolist(),
                      nodes=tied.tolist())  # fmt: skip
-    theirs = np.unique(lanes.node_of_rank[tied])
+    theirs = distinct(lanes.node_of_rank[tied])
     known = theirs[theirs >= 0].tolist()
     if len(tied) > 1:
         what = "group"
@@ -173,15 +174,15 @@ def _single(lanes: Lanes, left: BoolArray, *, healthy: BoolArray, unsure: BoolAr
     if len(members) == 2:
         source, destination = int(lanes.source[lane]), int(lanes.destination[lane])
         ends = [source, destination] if source >= 0 else members.tolist()
-        nodes = np.unique(lanes.node_of_rank[members])
+        nodes = distinct(lanes.node_of_rank[members])
         return Place(what="link", lanes=chosen, fast_lanes=fast, ranks=sorted(ends),
                      nodes=nodes[nodes >= 0].tolist(), links=[ends])  # fmt: skip
-    cleared = np.unique(lanes.member_rank[healthy[lanes.member_lane]])
+    cleared = distinct(lanes.member_rank[healthy[lanes.member_lane]])
     suspected = members[~np.isin(members, cleared)]
-    untold = np.unique(lanes.member_rank[unsure[lanes.member_lane]])
+    untold = distinct(lanes.member_rank[unsure[lanes.member_lane]])
     if not len(suspected) or np.isin(suspected, untold).any():
         suspected = members  # the trouble lies between them, or with any of them
-    nodes = np.unique(lanes.node_of_rank[suspected])
+    nodes = distinct(lanes.node_of_rank[suspected])
     return Place(what="rank" if len(suspected) == 1 else "group", lanes=chosen, fast_lanes=fast,
                  ranks=np.sort(suspected).tolist(), nodes=nodes[nodes >= 0].tolist())  # fmt: skip
 

@@ -11,6 +11,7 @@ from paceline_service.analysis.blame.waits import Waits
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.sets import one_of
 
 JOIN_FLOOR_NS = 20_000
 """A caller that waited less than this may have found the operation done long before: a hook and
@@ -67,7 +68,7 @@ def transfers_of(matches: Matches, waits: Waits) -> Transfers | None:
     rows, first = matches.rows, matches.first
     if not len(first):
         return None
-    pair = np.isin(rows.code[first], _P2P)
+    pair = one_of(rows.code[first], _P2P)
     duration = rows.end_ns - rows.start_ns
     released = np.minimum.reduceat(rows.end_ns, first) > 0
     shortest = np.minimum.reduceat(duration, first)
@@ -119,7 +120,7 @@ def _unclear(rows: Table) -> BoolArray:
 def _fused_pairs(rows: Table) -> BoolArray:
     """Return (N,) which sends and receives end with another one of the same rank."""
     fused = np.zeros(len(rows), dtype=np.bool_)
-    pairs = np.flatnonzero(np.isin(rows.code, _P2P))
+    pairs = np.flatnonzero(one_of(rows.code, _P2P))
     if len(pairs) < 2:
         return fused
     order = pairs[np.lexsort((rows.end_ns[pairs], rows.rank[pairs]))]

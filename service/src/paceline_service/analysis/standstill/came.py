@@ -7,6 +7,7 @@ import numpy as np
 from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Op, RecordKind
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Int64Array
+from paceline_service.analysis.sets import distinct, one_of
 from paceline_service.analysis.standstill.waiting import Came, MessageKey, Waiting
 
 _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
@@ -28,11 +29,11 @@ def came_in(
     What all members of a group have left, none of them still has to enter. That also holds
     for those whose own records are lost or were never sent.
     """
-    groups = np.unique(waiting.group)
+    groups = distinct(waiting.group)
     groups = groups[(groups >= 0) & (groups < len(members))]
     rows = held.take(
         (held.kind == RecordKind.COLLECTIVE)
-        & ~np.isin(held.code, _P2P)
+        & ~one_of(held.code, _P2P)
         & np.isin(held.group, groups)
     )
     sizes = [len(members[group]) for group in groups.tolist()]
@@ -45,7 +46,7 @@ def came_in(
     known = groups < len(whole)
     floor[known] = whole[groups[known]]
     left = rows.end_ns > 0
-    synchronous = left & np.isin(rows.code, _BARRIER_LIKE)
+    synchronous = left & one_of(rows.code, _BARRIER_LIKE)
     at = np.searchsorted(groups, rows.group[synchronous])
     np.maximum.at(floor, at, rows.seq[synchronous])
     issued = floor[np.searchsorted(groups, group)] if len(groups) else floor
@@ -63,11 +64,11 @@ def came_in(
 
 def messages_of(waiting: Waiting, held: Table) -> dict[MessageKey, int]:
     """Return the newest send or recv that is recorded, of the pairs that somebody waits in."""
-    peers = np.unique(waiting.peer[np.isin(waiting.op, _P2P)])
+    peers = distinct(waiting.peer[one_of(waiting.op, _P2P)])
     if not len(peers):
         return {}
     rows = held.take(
-        (held.kind == RecordKind.COLLECTIVE) & np.isin(held.code, _P2P) & np.isin(held.rank, peers)
+        (held.kind == RecordKind.COLLECTIVE) & one_of(held.code, _P2P) & np.isin(held.rank, peers)
     )
     newest: dict[MessageKey, int] = {}
     columns = (rows.group, rows.rank, rows.peer, rows.seq, rows.code == Op.SEND)

@@ -8,6 +8,7 @@ from paceline.ranks import format_ranks
 from paceline.vocabulary import P2P_OPS, Op, op_name
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.report import Finding
+from paceline_service.analysis.sets import distinct, one_of
 
 MAX_TOLD = 8
 """Contradictions that are kept; one of them is enough to look at."""
@@ -31,7 +32,7 @@ class Desync:
         known = np.where(rows.code == Op.UNKNOWN, -1, rows.code)
         lowest = np.minimum.reduceat(np.where(known < 0, 1 << 20, known), first)
         highest = np.maximum.reduceat(known, first)
-        pair = np.isin(rows.code[first], _P2P)
+        pair = one_of(rows.code[first], _P2P)
         odd = np.flatnonzero((lowest < highest) & ~pair & (lowest < 1 << 20))
         # What is pending on every member, the diagnosis of standstills looks at.
         odd = odd[np.maximum.reduceat(rows.end_ns, first)[odd] > 0]
@@ -41,7 +42,7 @@ class Desync:
             mine = rows.take(slice(int(first[at]), int(end)))
             codes, counts = np.unique(mine.code, return_counts=True)
             usual = int(codes[np.argmax(counts)])
-            ranks = np.unique(mine.rank[mine.code != usual])
+            ranks = distinct(mine.rank[mine.code != usual])
             other = int(mine.code[mine.code != usual][0])
             self._first.append(
                 (step.row.step, int(mine.group[0]), int(mine.seq[0]), tuple(ranks.tolist()),

@@ -13,6 +13,7 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline.vocabulary import BARRIER_LIKE_OPS, P2P_OPS, Op
 from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.sets import distinct, one_of
 from paceline_service.analysis.standstill.edges import Edges, explained_by, mutual
 from paceline_service.analysis.standstill.stuck import stuck_rows
 from paceline_service.analysis.standstill.waiting import Came, MessageKey, Waiting
@@ -118,7 +119,7 @@ def _edges(
     messages: Mapping[MessageKey, int],
 ) -> tuple[Edges, BoolArray, Int64Array]:
     """Return who waits for whom, who did not finish what others left, and in which rows."""
-    p2p = np.isin(waiting.op, _P2P)
+    p2p = one_of(waiting.op, _P2P)
     size = world_size
     key = came.group * size + came.rank
     order = np.argsort(key, kind="stable")
@@ -146,9 +147,9 @@ def _edges(
         place = np.searchsorted(np.sort(there), waiting.rank[rows])
         slots = np.argsort(there, kind="stable")[np.minimum(place, len(there) - 1)]
         np.maximum.at(came_issued, slots, pending)
-        held = (pending <= came_released.max()) & np.isin(waiting.op[rows], _BARRIER_LIKE)
+        held = (pending <= came_released.max()) & one_of(waiting.op[rows], _BARRIER_LIKE)
         if held.any():
-            behind = np.unique(waiting.rank[rows[held]])
+            behind = distinct(waiting.rank[rows[held]])
             laggards[behind] = True
             held_rows.append(rows[held])
             on = rows[~np.isin(waiting.rank[rows], behind)]
@@ -213,11 +214,11 @@ def _unanswered(
 
 def _different(waiting: Waiting, old: BoolArray) -> list[Culprits]:
     """Return the ranks whose operation or size under one number is not that of most others."""
-    rows = np.flatnonzero(~np.isin(waiting.op, _P2P) & (waiting.op != Op.UNKNOWN))
+    rows = np.flatnonzero(~one_of(waiting.op, _P2P) & (waiting.op != Op.UNKNOWN))
     if len(rows) < 2:
         return []
     sized = np.where(
-        np.isin(waiting.op[rows], _SAME_SIZE), np.maximum(waiting.payload_bytes[rows], 0), 0
+        one_of(waiting.op[rows], _SAME_SIZE), np.maximum(waiting.payload_bytes[rows], 0), 0
     )
     order = np.lexsort((sized, waiting.op[rows], waiting.seq[rows], waiting.group[rows]))
     rows, sized = rows[order], sized[order]
@@ -234,7 +235,7 @@ def _different(waiting: Waiting, old: BoolArray) -> list[Culprits]:
     if not breaks.any():
         return []
     instance = np.cumsum(~same) - 1
-    for number in np.unique(instance[breaks]).tolist():
+    for number in distinct(instance[breaks]).tolist():
         mine = np.flatnonzero(instance == number)
         if not old[rows[mine]].any():
             continue
@@ -242,12 +243,12 @@ def _different(waiting: Waiting, old: BoolArray) -> list[Culprits]:
         _, which, counts = np.unique(kinds, axis=0, return_inverse=True, return_counts=True)
         odd = counts[which.ravel()] < counts.max()
         who = rows[mine[odd]] if odd.any() else rows[mine]
-        ranks = np.unique(waiting.rank[who]).tolist()
+        ranks = distinct(waiting.rank[who]).tolist()
         row = int(who[np.argmax(waiting.age_ns[who])])
         ages = np.maximum(waiting.age_ns[rows[mine]], 0)
         return [
             Culprits(manner=DIFFERENT, ranks=ranks, row=row, waited_ns=int(ages.sum()),
-                     waiters=len(np.unique(waiting.rank[rows[mine]])) - len(ranks))
+                     waiters=len(distinct(waiting.rank[rows[mine]])) - len(ranks))
         ]  # fmt: skip
     return []
 
@@ -262,7 +263,7 @@ def _alone(
     for node in range(edges.nodes):
         missing = edges.missing_rank[edges.missing_node == node]
         rows = edges.waiter_row[edges.waiter_node == node]
-        there = np.unique(waiting.rank[rows])
+        there = distinct(waiting.rank[rows])
         if len(missing) > 2 * len(there) and np.isin(missing, ranks).all():
             left = ranks[~np.isin(ranks, missing)]
             return there, left

@@ -6,6 +6,7 @@ import numpy as np
 
 from paceline.vocabulary import P2P_OPS
 from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.sets import one_of
 from paceline_service.analysis.standstill.edges import Edges
 from paceline_service.analysis.standstill.waiting import Waiting
 
@@ -30,7 +31,7 @@ def stuck_rows(
     Returns:
         Rows of ``waiting``; none where the threshold is 0, because then no age is known.
     """
-    rows = np.flatnonzero(old & (waiting.age_ns > 0) & ~np.isin(waiting.op, _P2P))
+    rows = np.flatnonzero(old & (waiting.age_ns > 0) & ~one_of(waiting.op, _P2P))
     if not len(rows):
         return rows
     instances = np.stack([waiting.group[rows], waiting.seq[rows]], axis=1)

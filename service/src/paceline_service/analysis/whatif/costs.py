@@ -14,6 +14,7 @@ from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase
 from paceline_service.analysis.evidence.stages import Places
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
+from paceline_service.analysis.sets import distinct
 from paceline_service.analysis.whatif.graph import Graph
 from paceline_service.analysis.whatif.replay import COLUMNS, Replay
 
@@ -241,7 +242,7 @@ def _rows(row_of: Int64Array, work_of_rank: FloatArray) -> Int64Array:
         return np.zeros(0, dtype=np.int64)
     most = np.zeros(int(row_of.max()) + 1)
     np.maximum.at(most, row_of[known], work_of_rank[known])
-    rows = np.unique(row_of[known])
+    rows = distinct(row_of[known])
     count = int(np.clip(2 * math.ceil(TOP_SHARE * len(row_of)), LEAST_ROWS, MAX_ROWS))
     return rows[np.argsort(-most[rows], kind="stable")[:count]]
 

@@ -20,6 +20,7 @@ from paceline_service.analysis.matching.device import behind_host_ns
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.matching.order import time_order
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
+from paceline_service.analysis.sets import one_of
 
 _RESUME, _BOUND, _ARRIVAL, _END = range(4)
 """Points at one time follow each other like this: what comes first may have caused what follows."""
@@ -94,7 +95,7 @@ def graph_of(judged: JudgedStep) -> Graph | None:
     resumes = np.flatnonzero(joined)
     phases = np.flatnonzero(
         (table.kind == RecordKind.PHASE)
-        & np.isin(table.code, _PHASES)
+        & one_of(table.code, _PHASES)
         & (begin[table.rank] >= 0)
         & (table.end_ns > table.start_ns)
     )
@@ -190,7 +191,7 @@ def _roles(matches: Matches) -> tuple[BoolArray, BoolArray]:
     """Return which rows others wait for, and which wait for others."""
     rows = matches.rows
     root = rows.rank == rows.peer
-    source, sink = np.isin(rows.code, _SOURCE), np.isin(rows.code, _SINK)
+    source, sink = one_of(rows.code, _SOURCE), one_of(rows.code, _SINK)
     awaited = np.where(source, root, np.where(sink, ~root, True))
     waits = np.where(source, ~root, np.where(sink, root, True))
     return awaited, waits
@@ -204,7 +205,7 @@ def _transfer_ns(matches: Matches) -> FloatArray:
 
 def _transfer_kind(matches: Matches) -> Int64Array:
     rows, first = matches.rows, matches.first
-    code = np.where(np.isin(rows.code[first], _P2P), int(Op.SEND), rows.code[first])
+    code = np.where(one_of(rows.code[first], _P2P), int(Op.SEND), rows.code[first])
     count = np.diff(np.append(first, len(rows)))
     return np.stack([code, count, rows.payload_bytes[first]], axis=1)
 
