@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ import pytest
 from paceline.errors import InputError
 from paceline_service.bench.offline.traces import Job, write_traces
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.kineto import pieces, reading, stream
+from paceline_service.importers.kineto import event, pieces, reading, stream
+from paceline_service.importers.kineto.args import Args
 from paceline_service.importers.kineto.job import read_traces
 from paceline_service.importers.kineto.reading import workers_for
 from paceline_service.importers.offline import answer_log
@@ -153,6 +156,34 @@ def test_ctrl_c_ends_all_without_a_word(tmp_path: Path) -> None:
     wait_for_the_end_of(readers)
 
 
+def test_a_process_with_threads_starts_readers_anew(traces: list[Path]) -> None:
+    """A copy of it could wait for ever for what another of its threads held."""
+    ended = threading.Event()
+    beside = threading.Thread(target=ended.wait)
+    beside.start()
+    try:
+        with reading.reading(traces, Faults(), 1) as arrivals:
+            next(arrivals)
+            (reader,) = children()
+            words = Path(f"/proc/{reader}/cmdline").read_bytes()
+            assert b"importers.kineto.worker" in words
+            list(arrivals)
+    finally:
+        ended.set()
+        beside.join()
+    assert not children()
+
+
+def test_who_takes_what_others_read_imports_nothing_that_reads() -> None:
+    code = "import paceline_service.importers.kineto.job, sys; print('msgspec' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_arguments_have_the_fields_that_are_read() -> None:
+    assert event.EventArgs.__struct_fields__ == tuple(one.name for one in fields(Args))
+
+
 def test_a_process_that_reads_needs_no_numpy() -> None:
     code = "import paceline_service.importers.kineto.worker, sys; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -195,14 +226,17 @@ def children(parent: int | None = None) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{parent or os.getpid()}/task").iterdir():
         found += map(int, (task / "children").read_text().split())
-    return [pid for pid in found if is_alive(pid) and reads(pid)]
+    return [pid for pid in found if is_alive(pid) and reads(pid, parent or os.getpid())]
 
 
-def reads(pid: int) -> bool:
+def reads(pid: int, parent: int) -> bool:
+    """Whether it is a copy of ``parent`` or a process of its own, in a session of its own."""
     try:
-        return b"importers.kineto.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        words, same = (Path(f"/proc/{one}/cmdline").read_bytes() for one in (pid, parent))
+        own_session = os.getsid(pid) == pid
     except OSError:
         return False
+    return own_session and (words == same or b"importers.kineto.worker" in words)
 
 
 def is_alive(pid: int) -> bool:

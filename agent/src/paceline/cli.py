@@ -19,6 +19,14 @@ from paceline.errors import PacelineError
 GROUP = "paceline.commands"
 Command = Callable[[Sequence[str]], int]
 
+
+class Done(int):
+    """An exit status of a command that leaves nothing behind: its process may end at once.
+
+    Python takes modules apart before it ends, for longer than some answers take to make.
+    """
+
+
 _OWN = {
     "run": ("paceline.run.command", "Run a job, instrumented, with no change to its code."),
     "sidecar": ("paceline.sidecar.main", "Send what the ranks of this node record to a collector."),
@@ -31,8 +39,30 @@ _USAGE = "usage: paceline [--help] [--version] COMMAND ..."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; return the exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run one subcommand; return the exit status.
+
+    Args:
+        argv: its name and what follows; None takes those of the process, which may end here.
+    """
+    status = _run(list(sys.argv[1:] if argv is None else argv))
+    if argv is None and isinstance(status, Done):
+        _end_at_once(status)
+    return status
+
+
+def _end_at_once(status: int) -> None:
+    """End the process, unless something looks on or what was written has no reader."""
+    if sys.getprofile() is not None or sys.gettrace() is not None or sys.flags.inspect:
+        return
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return  # Python tells of it as ever
+    os._exit(status)
+
+
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
         return 0 if arguments else 2

@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from paceline.cli import Done
 from paceline.dataclass import dataclass
 
 _FORMATS = ("text", "json")
@@ -40,10 +41,7 @@ def main(argv: Sequence[str]) -> int:
     from paceline_service.commands.run import guarded_call
 
     status = guarded_call("paceline analyze", lambda: _analyze(plain))
-    # Python looks through all that is left for circles before it ends, which takes a tenth as long
-    # as a small answer; what is frozen it leaves alone.
-    gc.freeze()
-    return status
+    return Done(status)
 
 
 def plain_words(argv: Sequence[str]) -> Plain | None:

@@ -9,8 +9,9 @@ import numpy as np
 
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.kineto import pieces
-from paceline_service.importers.kineto.pieces import WIDTHS, Piece, read_pieces
+from paceline_service.importers.kineto import piece as pieces
+from paceline_service.importers.kineto.args import Args
+from paceline_service.importers.kineto.piece import WIDTHS, Piece, Told
 from paceline_service.importers.kineto.trace import COMMUNICATION, MAX_NS, Trace, take_metadata
 
 _MAX_US = MAX_NS / 1000
@@ -18,20 +19,6 @@ _MAX_EXACT = 1 << 53
 """Whole numbers up to it are exact as doubles."""
 _COUNTED = (pieces.GPU, pieces.LAUNCHES, pieces.CALLS, pieces.HOST, pieces.STEPS, pieces.PHASES,
             pieces.OTHERS)  # fmt: skip
-
-
-def read_trace(path: Path, faults: Faults) -> Trace:
-    """Read one trace; what is wrong with it is in ``faults``.
-
-    Raises:
-        InputError: it cannot be opened.
-    """
-    assembly = Assembly(path)
-    for piece in read_pieces(path):
-        faults.advanced(piece.packed_bytes)
-        assembly.add(piece)
-    assembly.tell(faults)
-    return assembly.trace
 
 
 class Assembly:
@@ -83,7 +70,7 @@ class Assembly:
         for name, count in piece.suspects.items():
             trace.suspects[name] += count
         trace.kernel_names += compress(piece.kernel_names, usable[talks])
-        trace.kernel_args += compress(piece.kernel_args, usable[talks])
+        trace.kernel_args += map(_args, compress(piece.kernel_args, usable[talks]))
 
     def _take_host(self, found: list[_Rows], piece: Piece) -> None:
         trace = self.trace
@@ -94,13 +81,17 @@ class Assembly:
         rows = found[pieces.CALLS]
         trace.calls.extend(_table(rows.usable, rows.start, rows.end, rows.whole(2)))
         trace.call_names += compress(piece.call_names, rows.usable)
-        trace.call_args += compress(piece.call_args, rows.usable)
+        trace.call_args += map(_args, compress(piece.call_args, rows.usable))
         for table, columns in ((pieces.HOST, trace.host), (pieces.BACKWARD, trace.backward)):
             rows = found[table]
             columns.extend(_table(rows.usable, rows.start, rows.end))
         for table, columns in ((pieces.STEPS, trace.steps), (pieces.PHASES, trace.phases)):
             rows = found[table]
             columns.extend(_table(rows.usable, rows.whole(2), rows.start, rows.end))
+
+
+def _args(told: Told | None) -> Args | None:
+    return None if told is None else Args(*told)
 
 
 class _Rows:

@@ -11,8 +11,9 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline.vocabulary import Op
 from paceline_service.analysis.records import Int64Array
+from paceline_service.analysis.sets import distinct
 from paceline_service.importers.kineto import names
-from paceline_service.importers.kineto.event import Args
+from paceline_service.importers.kineto.args import Args
 from paceline_service.importers.kineto.trace import Trace, ranks_of
 
 _BYTES = {
@@ -139,7 +140,7 @@ def _silent(trace: Trace, thread: Int64Array, launched_ns: Int64Array) -> int:
     titles = np.array([name.startswith(_LIBRARIES) for name in trace.call_names], dtype=np.bool_)
     start, end, where = (column[titles] for column in trace.calls.arrays())
     silent = 0
-    for t in np.unique(where).tolist():
+    for t in distinct(where).tolist():
         mine = where == t
         launches = np.sort(launched_ns[thread == t])
         first, last = (np.searchsorted(launches, times[mine]) for times in (start, end + 1))
@@ -200,7 +201,7 @@ class _Batches:
     def __init__(self, trace: Trace, thread: Int64Array, launched_ns: Int64Array) -> None:
         self._trace = trace
         self._launches = {
-            int(t): np.sort(launched_ns[thread == t]) for t in np.unique(thread).tolist()
+            int(t): np.sort(launched_ns[thread == t]) for t in distinct(thread).tolist()
         }
         start, end, where = trace.calls.arrays()
         self._calls: dict[int, tuple[Int64Array, Int64Array, Int64Array]] = {}

@@ -12,8 +12,8 @@ _NO_NUMBER = re.compile(rb":\s*-?(?:nan|inf)[^,}\]\s]*", re.IGNORECASE)
 """What C++ prints for figures that are none; it is no JSON."""
 
 
-class Args(msgspec.Struct, gc=False):
-    """Arguments of an event; absent ones are None. Their types vary between versions."""
+class EventArgs(msgspec.Struct, gc=False):
+    """Arguments of an event by the names that traces have for them: the fields of ``Args``."""
 
     correlation: Any = None
     stream: Any = None
@@ -42,7 +42,7 @@ class Event(msgspec.Struct, gc=False):
     dur: float | None = None
     pid: Any = None
     tid: Any = None
-    args: Args | None = None
+    args: EventArgs | None = None
 
 
 _decode_many = msgspec.json.Decoder(list[Event]).decode

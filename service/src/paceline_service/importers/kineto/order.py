@@ -19,6 +19,7 @@ from paceline_service.analysis.matching.align import (
     implausible,
 )
 from paceline_service.analysis.records import Int64Array
+from paceline_service.analysis.sets import one_of
 from paceline_service.importers.kineto.calls import Label
 from paceline_service.importers.kineto.rank import RankTimeline
 
@@ -79,7 +80,7 @@ class Paired:
     @property
     def barrier_like(self) -> NDArray[np.bool_]:
         """(C,) which of them no rank can leave before every rank has arrived."""
-        return np.isin(self.op, _BARRIER_LIKE)
+        return one_of(self.op, _BARRIER_LIKE)
 
 
 _Found = tuple[NDArray[np.intp], Proof, str]
@@ -132,7 +133,7 @@ def pair_group(
             reason=f"the calls disagree: position {position} is {_op(ops[position, member])} on "
             f"rank {ranks[member]} and {_op(op[position])} on rank {ranks[other]}"
         )
-    barrier = np.isin(op, _BARRIER_LIKE)
+    barrier = one_of(op, _BARRIER_LIKE)
     problem = implausible(ranks, start[barrier], end[barrier])
     if problem is not None:
         return problem

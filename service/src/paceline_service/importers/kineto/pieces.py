@@ -14,8 +14,21 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from paceline_service.importers.kineto import names
-from paceline_service.importers.kineto.event import Args, Event
+from paceline_service.importers.kineto.event import Event, EventArgs
 from paceline_service.importers.kineto.kernels import is_of_a_collective, looks_like_communication
+from paceline_service.importers.kineto.piece import (
+    BACKWARD,
+    CALLS,
+    GPU,
+    HOST,
+    LAUNCHES,
+    OTHERS,
+    PHASES,
+    STEPS,
+    WIDTHS,
+    Piece,
+    Told,
+)
 from paceline_service.importers.kineto.stream import TraceFile
 
 if TYPE_CHECKING:
@@ -27,38 +40,9 @@ if TYPE_CHECKING:
         ts: float = 0.0
 
 
-GPU, LAUNCHES, CALLS, HOST, BACKWARD, STEPS, PHASES, OTHERS = range(8)
-"""Tables of a piece. Each begins with start and duration in us, as the trace gives them; then:
-GPU: whether it communicates (2: memory), correlation, stream; LAUNCHES: correlation, thread;
-CALLS: thread; STEPS: number; PHASES: code. BACKWARD repeats rows of HOST; OTHERS tell only when
-there was something."""
-WIDTHS = (5, 4, 3, 2, 2, 3, 3, 2)
 _MOVES = 2
 _IGNORED = names.ANNOTATION + 1
 _MAX_CATEGORIES = 4096
-
-
-class Piece(msgspec.Struct, array_like=True):
-    """A piece of one trace: ``tables`` are columns of doubles, one after the other."""
-
-    tables: list[bytes] = []
-    kernel_names: list[str] = []
-    """Of the rows of GPU that communicate; ``kernel_args`` beside them."""
-    kernel_args: list[Args | None] = []
-    suspects: dict[str, int] = {}
-    """Kernels that look like communication but are of no known name: how many of each."""
-    compute_streams: set[int] = set()
-    """Streams on which other kernels ran."""
-    call_names: list[str] = []
-    call_args: list[Args | None] = []
-    odd_times: int = 0
-    packed_bytes: int = 0
-    """How much of the file was read since the piece before."""
-    faults: list[tuple[str, str, int]] = []
-    """Reason, sentence, count."""
-    metadata: dict[str, Any] | None = None
-    """Comes with the last piece of a file."""
-    whole: bool = True
 
 
 class _Told:
@@ -124,7 +108,7 @@ class _Sorter:
         for event in batch:
             if event.ph == "X":
                 found[kinds[event.cat]].append(event)
-        piece = Piece(kernel_names=[], kernel_args=[], call_names=[], call_args=[])
+        piece = Piece()
         usable = [_usable(events, piece) for events in found[:_IGNORED]]
         columns = [array("d") for _ in WIDTHS]
         columns[GPU] = self._gpu(usable[names.KERNEL], usable[names.MEMORY], piece)
@@ -137,7 +121,7 @@ class _Sorter:
         communicates = [names.is_communication(e.name) or _is_called(e) for e in kernels]
         talking = [e for e, talks in zip(kernels, communicates, strict=True) if talks]
         piece.kernel_names = [event.name for event in talking]
-        piece.kernel_args = [event.args for event in talking]
+        piece.kernel_args = [_told(event.args) for event in talking]
         silent = [e for e, talks in zip(kernels, communicates, strict=True) if not talks]
         piece.compute_streams = {_stream(event) for event in silent}
         piece.suspects = _suspects(silent)
@@ -179,7 +163,7 @@ class _Sorter:
         columns[CALLS] = _times(calls)
         columns[CALLS].extend([self._thread(event) for event in calls])
         piece.call_names = [event.name for event in calls]
-        piece.call_args = [event.args for event in calls]
+        piece.call_args = [_told(event.args) for event in calls]
         columns[HOST] = _times([e for e, w in zip(operators, what, strict=True) if w != CALLS])
         columns[BACKWARD] = _times(
             [e for e, w in zip(operators, what, strict=True) if w == BACKWARD]
@@ -195,6 +179,10 @@ class _Sorter:
             return self._threads.setdefault((event.pid, event.tid), len(self._threads))
         except TypeError:  # a list or an object names no thread
             return -1
+
+
+def _told(args: EventArgs | None) -> Told | None:
+    return None if args is None else msgspec.structs.astuple(args)
 
 
 def _is_called(kernel: Timed) -> bool:

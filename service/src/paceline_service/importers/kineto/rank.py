@@ -8,6 +8,7 @@ from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase
 from paceline_service.analysis.matching.intervals import covered_ns, length_ns, union
 from paceline_service.analysis.records import BoolArray, Int64Array
+from paceline_service.analysis.sets import distinct
 from paceline_service.importers.kineto.calls import Calls, collectives_of
 from paceline_service.importers.kineto.trace import COMMUNICATION, COMPUTE, MEMORY, Trace
 
@@ -229,7 +230,7 @@ def _engine_backwards(
     begin, finish = trace.backward.arrays()
     step = _step_at(begin, host_start, host_end)
     rows = []
-    for s in np.unique(step[step >= 0]):
+    for s in distinct(step[step >= 0]):
         mine: BoolArray = step == s
         rows.append((int(Phase.BACKWARD), int(s), int(begin[mine].min()), int(finish[mine].max())))
     return rows

@@ -6,7 +6,6 @@ It needs no numpy either: reading begins while whoever wants the traces still im
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,12 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Full, Queue
 
-import msgspec
-
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
-from paceline_service.importers.kineto import worker
-from paceline_service.importers.kineto.pieces import Piece, read_pieces
+from paceline_service.importers.kineto import frames
+from paceline_service.importers.kineto.piece import Piece
+from paceline_service.importers.kineto.readers import Reader, start_reader
 
 MAX_WORKERS = 16
 WORTH_BYTES = 16 << 20
@@ -31,11 +29,6 @@ _UNPACKED = 12
 _WAITING = 256
 """Pieces that may wait to be assembled, so that readers never run away."""
 _LOOK_S = 0.2
-_START = (
-    "import sys; sys.path[:] = sys.argv[1:]\n"
-    "from paceline_service.importers.kineto.worker import main; main()"
-)
-
 Arrival = tuple[int, Piece]
 """Which of the paths, and the next piece of it."""
 
@@ -85,6 +78,8 @@ def _text_bytes(path: Path) -> int:
 
 
 def _in_this_process(paths: Sequence[Path], faults: Faults) -> Iterator[Arrival]:
+    from paceline_service.importers.kineto.pieces import read_pieces  # who only takes needs none
+
     for index, path in enumerate(paths):
         faults.reading(path)
         for piece in read_pieces(path):
@@ -102,22 +97,16 @@ class _Pool:
             self._todo.put(index)
         self._arrived: Queue[tuple[int, bytes, bytes]] = Queue(maxsize=_WAITING)
         self._ending = False
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._readers: list[Reader] = []
         self._threads: list[threading.Thread] = []
         try:
             for _ in range(count):
-                self._processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-c", _START, *sys.path],
-                        # A terminal's Ctrl-C goes to this process alone, which ends the others.
-                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-                    )
-                )  # fmt: skip
+                self._readers.append(start_reader(self._readers))
         except BaseException:
             self.end()
             raise
-        for process in self._processes:
-            thread = threading.Thread(target=self._serve, args=(process,), daemon=True)
+        for reader in self._readers:
+            thread = threading.Thread(target=self._serve, args=(reader,), daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -127,17 +116,16 @@ class _Pool:
         Raises:
             InputError: a file cannot be opened, or the process that read it died.
         """
-        decode = msgspec.msgpack.Decoder(Piece).decode
         begun: set[int] = set()
         left = len(self._paths)
         while left:
             index, letter, content = self._arrived.get()
             path = self._paths[index]
-            if letter == worker.REFUSED:
+            if letter == frames.REFUSED:
                 raise InputError(content.decode())
-            if letter == worker.FAILED:
+            if letter == frames.FAILED:
                 raise RuntimeError(f"{path} could not be read:\n{content.decode()}")
-            if letter not in (worker.PIECE, worker.LAST):
+            if letter not in (frames.PIECE, frames.LAST):
                 raise InputError(
                     f"{path}: the process that read it {content.decode()}; if memory is short, "
                     "give fewer files at a time"
@@ -145,29 +133,24 @@ class _Pool:
             if index not in begun:
                 begun.add(index)
                 faults.reading(path)
-            piece = decode(content)
+            piece = frames.unpacked(content)
             faults.advanced(piece.packed_bytes)
-            left -= letter == worker.LAST
+            left -= letter == frames.LAST
             yield index, piece
 
     def end(self) -> None:
         """Leave nobody behind, whatever happened."""
         self._ending = True
-        for process in self._processes:
-            process.kill()
+        for reader in self._readers:
+            reader.kill()
         for thread in self._threads:
             thread.join()
-        for process in self._processes:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with suppress(BrokenPipeError):  # a path that it did not come to read
-                        pipe.close()
+        for reader in self._readers:
+            reader.wait()
+            reader.close()
 
-    def _serve(self, process: subprocess.Popen[bytes]) -> None:
+    def _serve(self, reader: Reader) -> None:
         """Have one process read files until there are none left."""
-        assert process.stdin is not None
-        assert process.stdout is not None
         while True:
             try:
                 index = self._todo.get_nowait()
@@ -175,14 +158,14 @@ class _Pool:
                 return
             with suppress(BrokenPipeError):  # it is dead, and what follows tells
                 path = os.fsencode(self._paths[index])
-                worker.write_frame(process.stdin, worker.PATH, path)
-            while (frame := worker.read_frame(process.stdout)) is not None:
+                frames.write_frame(reader.source, frames.PATH, path)
+            while (frame := frames.read_frame(reader.sink)) is not None:
                 if not self._hand_over((index, *frame)):
                     return
-                if frame[0] != worker.PIECE:
+                if frame[0] != frames.PIECE:
                     break
             else:
-                self._hand_over((index, b"", _how(process.wait()).encode()))
+                self._hand_over((index, b"", _how(reader.wait()).encode()))
                 return
 
     def _hand_over(self, arrival: tuple[int, bytes, bytes]) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline_service.analysis.records import BoolArray, Int64Array
 from paceline_service.importers.kineto import names
-from paceline_service.importers.kineto.event import Args
+from paceline_service.importers.kineto.args import Args
 
 COMPUTE, COMMUNICATION, MEMORY = range(3)
 MAX_NS = 1 << 61

@@ -9,7 +9,7 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline.vocabulary import P2P_OPS, Op
 from paceline_service.importers.kineto import names
-from paceline_service.importers.kineto.event import Args
+from paceline_service.importers.kineto.args import Args
 from paceline_service.importers.nsys.payloads import Payload
 from paceline_service.importers.nsys.ranges import Ranges
 

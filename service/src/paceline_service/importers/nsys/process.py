@@ -8,7 +8,7 @@ import numpy as np
 
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.kineto import names
-from paceline_service.importers.kineto.event import Args
+from paceline_service.importers.kineto.args import Args
 from paceline_service.importers.kineto.trace import COMMUNICATION, COMPUTE, MEMORY, Trace
 from paceline_service.importers.nsys.calls import Find, kernel_calls
 from paceline_service.importers.nsys.database import Database
