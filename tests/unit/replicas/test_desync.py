@@ -80,7 +80,9 @@ def test_of_two_replicas_it_is_said_that_they_differ_and_not_who_is_wrong() -> N
     report = told(job(lambda rank, check: flipped(2 * rank, check), ranks=2), 2)
     (finding,) = report.findings
     assert (report.verdict, finding.ranks, finding.first_step) == ("desync", [], 60)
+    assert "the 2 replicas in group dp (ranks 0-1) do not hold" in finding.evidence[0]
     assert "nobody can say who is right" in finding.evidence[-1]
+    assert str(finding.action).endswith("# on node-0")
     assert "nobody can say whose parameters are wrong" in headline(report.to_dict())
 
 

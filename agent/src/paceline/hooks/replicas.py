@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from paceline.clock import mono_ns
 from paceline.hooks.replica_digest import MASK, combine, divide, layout_of, sums_of
 from paceline.ring.replicas import ReplicaDigest
+from paceline.settings import LEVELS
 
 if TYPE_CHECKING:
     from paceline.hooks.groups import GroupState
@@ -55,7 +56,7 @@ class ReplicaCheck:
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """The training thread is about to let ``optimizer`` update parameters; never raises."""
-        if not self._every:
+        if not self._every or self._recorder.level == LEVELS[0]:
             return
         try:
             self._sets.updates(optimizer)

@@ -95,7 +95,7 @@ def statement(finding: Json, report: Json) -> str:
         return f"The job hangs: {who(finding, start=False)} {never} {collective}{since}"
     if kind == "desync" and not finding.get("collective"):
         if not finding.get("ranks"):
-            return f"The replicas differ, and nobody can say whose parameters are wrong{since}"
+            return f"The replicas differ{since}, and nobody can say whose parameters are wrong"
         return (
             f"The replicas differ: {who(finding, start=False)} {'hold' if many else 'holds'} other "
             f"parameters than the others{since}"

@@ -9,10 +9,12 @@ from paceline.ranks import format_ranks
 from paceline_service.analysis.channel import JobFacts
 from paceline_service.analysis.replicas.course import CONFIRM_CHECKS, Course, Stretch
 from paceline_service.analysis.replicas.digest import Place
+from paceline_service.analysis.replicas.votes import ranks_of
 from paceline_service.analysis.report import Finding
 
 MAX_FINDINGS = 8
 MAX_NOTES = 4
+MAX_NODES = 4
 _TEST = "nvidia-smi -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3"
 
 
@@ -28,6 +30,8 @@ class Told:
     """Of the checks that were compared."""
     job_step: int
     """The newest that was analysed: what is wrong in memory is wrong until then."""
+    members: Mapping[str, int]
+    """By name of the set, the ranks that were heard of it, as bits."""
 
 
 def findings_of(told: Told, facts: JobFacts) -> list[Finding]:
@@ -131,7 +135,8 @@ def _by_set(told: Told) -> dict[str, list[Place]]:
 
 
 def _finding(ranks: list[int], place: Place, one: Stretch, told: Told, facts: JobFacts) -> Finding:
-    nodes = sorted({facts.nodes[rank] for rank in ranks if facts.nodes.get(rank)})
+    nodes = _nodes(ranks, facts)
+    members = ranks_of(told.members[place.name])
     return Finding(
         kind="desync",
         ranks=ranks,
@@ -144,13 +149,17 @@ def _finding(ranks: list[int], place: Place, one: Stretch, told: Told, facts: Jo
         recoverable_ratio=None,
         wasted_gpu_s=None,
         confidence=None,
-        evidence=_evidence(ranks, place, one),
-        action=_action(ranks, nodes, one),
+        evidence=_evidence(ranks, place, one, members),
+        action=_action(ranks, nodes or _nodes(members, facts), one),
     )
 
 
-def _evidence(ranks: list[int], place: Place, one: Stretch) -> list[str]:
-    group = place.name.rpartition("#")[0] or place.name
+def _nodes(ranks: list[int], facts: JobFacts) -> list[str]:
+    return sorted({facts.nodes[rank] for rank in ranks if facts.nodes.get(rank)})
+
+
+def _evidence(ranks: list[int], place: Place, one: Stretch, members: list[int]) -> list[str]:
+    group = f"{place.name.rpartition('#')[0] or place.name} ({_named(members)})"
     part = f"part {place.part + 1} of {place.parts} of the" if place.parts > 1 else "the"
     since = (
         f"all agreed at step {one.agreed_step}"
@@ -187,7 +196,8 @@ def _action(ranks: list[int], nodes: list[str], one: Stretch) -> str:
     )
     if one.agreed_step < 0:
         return f"{start}: they differed at the first check already"
-    where = ", ".join(nodes) or (_named(ranks) if ranks else "each of their nodes")
+    where = ", ".join(nodes[:MAX_NODES]) or (_named(ranks) if ranks else "each of their nodes")
+    where += f" and {len(nodes) - MAX_NODES} more" if len(nodes) > MAX_NODES else ""
     without = f" without {where}" if ranks and nodes else ""
     return f"{start}{without}, and test the hardware: {_TEST}  # on {where}"
 

@@ -32,6 +32,8 @@ class Replicas:
         self._open: dict[_Key, Votes] = {}
         self._open_bytes = 0
         self._courses: dict[Place, Course] = {}
+        self._members: dict[str, int] = {}
+        """By name of the set, the ranks that were heard, as bits."""
         self._compared = 0
         self._incomplete = 0
         self._newest_step = -1
@@ -58,6 +60,8 @@ class Replicas:
             votes = self._open[key] = Votes(count=found.place.replicas)
             self._open_bytes += _bytes_of(votes)
         votes.take(rank, found.value)
+        name = found.place.name
+        self._members[name] = self._members.get(name, 0) | 1 << rank
         if votes.complete:
             self._settle(key)
             self._compared += 1
@@ -96,7 +100,7 @@ class Replicas:
         }
         return Told(
             courses=courses, compared=self._compared, newest_step=self._newest_step,
-            job_step=self._job_step,
+            job_step=self._job_step, members=self._members,
             incomplete=self._incomplete + len(self._open),
         )  # fmt: skip
 
