@@ -85,7 +85,7 @@ def bucket_drawing(all_figures: Sequence[StretchFigures]) -> list[Drawing]:
     best = min(all_figures, key=lambda figures: figures.step_s).stretch.bucket_bytes / 1024
     marks = [Mark(best, "fastest")]
     title = "A step against the size of buckets"
-    return [plot(title, "bucket, KiB", "ms", lines, log_x=True, marks=marks)]
+    return [plot(title, "bucket, KiB", "ms", lines, log_x=True, log_y=True, marks=marks)]
 
 
 def sharding_drawing(all_figures: Sequence[StretchFigures]) -> list[Drawing]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from statistics import median, quantiles
 
 from paceline_service.analysis.costs.overlap import timeline
 from paceline_service.lab.links import Wire, modelled_s
@@ -58,6 +58,7 @@ class StretchFigures:
         syncs: of a typical step, in the order of arrival.
         steps: how many count.
         step_s: a step.
+        spread_s: between the quartiles of the steps.
         phases_s: by name of a phase, the mean of the ranks.
         passes_s: begin and end of forward, backward and optimizer, from the begin of the step.
         payload_bytes: of all synchronizations of a step.
@@ -73,6 +74,7 @@ class StretchFigures:
     syncs: list[TypicalSync]
     steps: int
     step_s: float
+    spread_s: float
     phases_s: dict[str, float]
     passes_s: dict[str, tuple[float, float]]
     payload_bytes: int
@@ -110,12 +112,14 @@ def figures_of(
     typical = _typical(syncs, wires)
     steps = range(stretch.first_step + skip, stretch.last_step + 1)
     phases = {name for step in steps for name in measured.phases_ns.get(step, {})}
-    durations = [measured.step_ns[step] for step in steps if step in measured.step_ns]
+    durations = [measured.step_ns[step] / 1e9 for step in steps if step in measured.step_ns]
+    quarter, half, three = quantiles(durations or stretch.step_s[skip:], n=4)
     return StretchFigures(
         stretch=stretch,
         syncs=typical,
         steps=len(by_step),
-        step_s=median(durations) / 1e9 if durations else median(stretch.step_s[skip:]),
+        step_s=half,
+        spread_s=three - quarter,
         phases_s={
             name: median(measured.phases_ns.get(step, {}).get(name, 0.0) for step in steps) / 1e9
             for name in sorted(phases)

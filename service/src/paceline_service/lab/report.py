@@ -24,6 +24,7 @@ from paceline_service.lab.tables import (
 from paceline_service.lab.words import (
     KINDS,
     against_model,
+    best_bucket,
     bounds_note,
     hidden,
     learned,
@@ -93,22 +94,12 @@ def _wire_table(
 def _meaning(options: LabOptions, run: Run, figures: list[StretchFigures]) -> list[str]:
     told = [learned(figures)]
     if options.sweep == "bucket":
-        told.append(_best_bucket(figures))
+        told.append(best_bucket(figures))
     else:
         told += [hidden(one) for one in figures]
     told.append(against_model(figures, run.manifest.device))
     told.append(f"Paceline says of the whole job: {headline(run.report)}.")
     return [sentence for sentence in (*told, bounds_note(figures)) if sentence]
-
-
-def _best_bucket(figures: list[StretchFigures]) -> str:
-    best = min(figures, key=lambda one: one.step_s)
-    name = best.stretch.name.removeprefix("ddp-")
-    return (
-        f"Buckets of {name} give the shortest step, {ms(best.step_s)} ms. Small buckets pay the "
-        "start-up of a transfer again and again; one large bucket is sent when the backward pass "
-        "is over, and nothing is hidden."
-    )
 
 
 def _values(
@@ -137,6 +128,7 @@ def _values(
                 "losses": one.stretch.losses,
                 "accuracy": one.stretch.accuracy,
                 "step_s": one.step_s,
+                "step_spread_s": one.spread_s,
                 "phases_s": one.phases_s,
                 "payload_bytes": one.payload_bytes,
                 "sent_bytes": sent_bytes(one, manifest.ranks),

@@ -100,6 +100,24 @@ def hidden(figures: StretchFigures) -> str:
     return told + f"{duration_of(figures.waited_s)} for each other."
 
 
+def best_bucket(all_figures: Sequence[StretchFigures]) -> str:
+    """Say which size of buckets hides most, and which has the shortest step, if that is clear."""
+    hides = min(all_figures, key=lambda figures: figures.exposed_s)
+    first, second = sorted(all_figures, key=lambda figures: figures.step_s)[:2]
+    size, exposed = label(hides, "bucket"), duration_of(hides.exposed_s)
+    told = (
+        f"Buckets of {size} leave least in the open, {exposed} a step. "
+        "Smaller ones pay the start-up of a transfer again and again; of a large one little is "
+        "hidden, since it is sent when nearly all of the backward pass is over. "
+    )
+    if second.step_s - first.step_s < max(first.spread_s, second.spread_s) / 2:
+        return told + (
+            f"Which step is shortest cannot be told here: each takes longer or shorter by "
+            f"{duration_of(first.spread_s)}."
+        )
+    return told + f"The shortest step has buckets of {label(first, 'bucket')}."
+
+
 def against_model(all_figures: Sequence[StretchFigures], device: str) -> str:
     """Say how transfers in training compare with the same transfers alone."""
     pairs = [
