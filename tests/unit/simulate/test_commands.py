@@ -113,6 +113,16 @@ def test_a_report_gives_averages_and_the_option_their_noise(
     assert found["wall_clock_s"] / 200 == pytest.approx(0.138, rel=0.01)
 
 
+def test_ranks_may_have_laws_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "bsp --ranks 100ms*3,101ms~gamma:30% --noise normal:1% --steps 200"
+    found = answer(capsys, command)
+    assert found["input"]["noise"]["law_of_rank"] == [0, 0, 0, 1]
+    drawn = np.array([step["compute_s"] for step in found["steps"]])
+    assert drawn[:, :3].std() == pytest.approx(0.001, rel=0.2)
+    assert drawn[:, 3].std() == pytest.approx(0.03, rel=0.2)
+    assert found["meaning"][0].startswith("Rank 3 is hardly slower on average, but its times")
+
+
 def test_ssp_sweeps_from_a_barrier_to_none_and_tells_staleness(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -153,7 +163,12 @@ def test_every_key_of_the_json_is_on_the_page(capsys: pytest.CaptureFixture[str]
         return set()
 
     documented = set(re.findall(r"[a-z0-9_]+", " ".join(re.findall(r"`([^`]*)`", PAGE))))
-    commands = ("bsp", "ssp --steps 10", "tax --ranks 2 --steps 10 --noise pause:1%:50%")
+    commands = (
+        "bsp",
+        "bsp --ranks 2ms,2ms~pareto:3",
+        "ssp --steps 10",
+        "tax --ranks 2 --steps 10 --noise pause:1%:50%",
+    )
     for command in commands:
         assert keys(answer(capsys, command)) - {"schema"} <= documented, command
 
@@ -190,6 +205,9 @@ def test_plots_are_one_page_that_loads_nothing_or_a_picture(
         ("bsp --noise normal", "lacks its number"),
         ("bsp --noise pause:3%", "give probability and length, pause:1%:50ms"),
         ("bsp --noise pause:300%:5ms", "give one from 0 to 1"),
+        ("bsp --ranks 20ms~,30ms", "--ranks '20ms~,30ms' is not understood"),
+        ("bsp --ranks 20ms**3", "--ranks '20ms**3' is not understood"),
+        ("bsp --ranks 20ms~foo,30ms", "'foo' is no law"),
         ("bsp --steps 0", "--steps is 0: give a whole number of steps, at least 1"),
         ("bsp --steps 100000000", "give at most 5,000,000 steps"),
         ("bsp --ranks 5ms*2000000", "over 1,000,000 ranks"),

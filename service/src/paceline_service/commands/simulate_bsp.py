@@ -35,6 +35,8 @@ _RANKS_IN_COLUMNS = 6
 _RANKS_SHOWN = 16
 _OF_MORE = 8
 _BAR = 24
+_SECONDS_FROM_S = 10
+"""Totals are told in seconds from here on."""
 Json = dict[str, object]
 
 
@@ -193,15 +195,16 @@ def _totals(run: Bsp, source: Source) -> Table:
     count, label = len(run.compute_s), source.labels[run.straggler]
     even = f"{duration_of(float(run.expected_s.mean()))} + {duration_of(run.communication_s)}"
     idle = format_ratio(run.idle_injected_s / run.wall_clock_s)
+    unit = "s" if run.wall_clock_s >= _SECONDS_FROM_S else "ms"
     rows = [
-        [f"wall-clock of {count:,} supersteps", _precise(run.wall_clock_s)],
-        [f"in perfect balance, {count:,} x ({even})", _precise(run.balanced_s)],
-        [f"idle injected, {idle} of the wall-clock", _precise(run.idle_injected_s)],
+        [f"wall-clock of {count:,} supersteps", _told(run.wall_clock_s, unit)],
+        [f"in perfect balance, {count:,} x ({even})", _told(run.balanced_s, unit)],
+        [f"idle injected, {idle} of the wall-clock", _told(run.idle_injected_s, unit)],
         [f"straggler's share: what {label} has of all work "
          f"({format_ratio(1 / len(source.names))} in balance)",
          _share(run.straggler_share)],
         [f"waiting of all ranks, {format_ratio(run.wait_ratio)} of their time",
-         _precise(run.wait_total_s)],
+         _told(run.wait_total_s, unit)],
     ]  # fmt: skip
     if source.measured_step_s is not None:
         rows += [
@@ -211,10 +214,10 @@ def _totals(run: Bsp, source: Source) -> Table:
     return Table(title="Totals", heads=["all steps together", ""], rows=rows)
 
 
-def _precise(seconds: float) -> str:
+def _told(seconds: float, unit: str) -> str:
     if seconds >= 7200:
         return duration_of(seconds)
-    return f"{seconds:,.2f} s" if seconds >= 10 else f"{seconds * 1e3:,.2f} ms"
+    return f"{seconds * (1e3 if unit == 'ms' else 1):,.2f} {unit}"
 
 
 def _share(ratio: float) -> str:

@@ -42,6 +42,26 @@ def _often(run: Bsp) -> str:
     return f"{last:,} of {count:,} steps"
 
 
+def _erratic(run: Bsp) -> int | None:
+    """Return the rank that is the last much more often than its turn, though not by its mean."""
+    counts, (steps, ranks) = lasts(run), run.compute_s.shape
+    most = max(range(ranks), key=counts.__getitem__)
+    turn = steps / ranks
+    return most if counts[most] > 1.5 * turn + 4 * turn**0.5 else None
+
+
+def _told_erratic(run: Bsp, source: Source, rank: int, cost: float) -> str:
+    others = np.delete(run.compute_s, rank, axis=1).max(axis=1).sum()
+    alone = float(others) + len(run.compute_s) * run.communication_s
+    label = source.labels[rank]
+    return (
+        f"{label[0].upper()}{label[1:]} is hardly slower on average, but its times spread more: it "
+        f"is the last in {lasts(run)[rank]:,} of {len(run.compute_s):,} steps. Waiting takes "
+        f"{format_ratio(cost)} of the wall-clock; if that rank never were the last, the steps "
+        f"would take {duration_of(alone)}, {format_ratio(1 - alone / run.wall_clock_s)} less."
+    )
+
+
 def meaning(run: Bsp, source: Source) -> list[str]:
     """Return what a newcomer should take away."""
     cost = run.idle_injected_s / run.wall_clock_s
@@ -49,6 +69,8 @@ def meaning(run: Bsp, source: Source) -> list[str]:
     if not stands_out(run, slow):
         if cost < _MATTERS:
             return ["The ranks are in balance: waiting for each other costs next to nothing."]
+        if (erratic := _erratic(run)) is not None:
+            return [_told_erratic(run, source, erratic, cost)]
         return [
             f"No rank is slow by itself, and still waiting takes {format_ratio(cost)} of the "
             "wall-clock: in each step another rank is the last by chance. More ranks make it more "

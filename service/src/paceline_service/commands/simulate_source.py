@@ -7,15 +7,13 @@ from pathlib import Path
 
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs.words import duration_of
+from paceline_service.commands.simulate_noise import noise_input, noise_of, told_noise
 from paceline_service.commands.simulate_options import (
     communication_of,
-    noise_input,
-    noise_of,
     profile_of,
-    told_noise,
 )
 from paceline_service.commands.simulate_recorded import measured
-from paceline_service.simulate.profile import Profile, Ranks, Recorded
+from paceline_service.simulate.profile import Mixed, Profile, Ranks, Recorded
 
 _MOST_TOLD = 8
 
@@ -81,7 +79,7 @@ def source_of(
         communication_s=sent_s,
         input={
             "mean_compute_s": profile.mean_s.tolist(),
-            "noise": noise_input(profile.noise),
+            "noise": _noise_input(profile),
             "communication_s": sent_s,
         },
         given=[_told_ranks(profile), f"communication: {duration_of(sent_s)} a step"],
@@ -101,6 +99,7 @@ def _from_file(
         told = f"{len(found.ranks):,} ranks of {path}: {steps:,} recorded steps, {how}"
         spread: dict[str, object] = {"law": "recorded", "steps": steps, "in_order": in_order}
     else:
+        assert isinstance(ranks, Profile)
         ranks.noise.relative_spread(ranks.mean_s)
         steps, spread = 0, noise_input(ranks.noise)
         told = f"{len(found.ranks):,} ranks with the averages of {path}, {told_noise(ranks.noise)}"
@@ -114,7 +113,24 @@ def _from_file(
     )  # fmt: skip
 
 
-def _told_ranks(profile: Profile) -> str:
+def _noise_input(profile: Profile | Mixed) -> dict[str, object]:
+    if isinstance(profile, Profile):
+        return noise_input(profile.noise)
+    laws = [noise_input(law) for law in profile.laws]
+    return {"law": "mixed", "laws": laws, "law_of_rank": profile.law_of.tolist()}
+
+
+def _told_laws(profile: Profile | Mixed) -> str:
+    if isinstance(profile, Profile):
+        return told_noise(profile.noise)
+    counts = [int((profile.law_of == place).sum()) for place in range(len(profile.laws))]
+    return "; ".join(
+        f"{count:,} of them {told_noise(law)}"
+        for count, law in zip(counts, profile.laws, strict=True)
+    )
+
+
+def _told_ranks(profile: Profile | Mixed) -> str:
     mean_s = profile.mean_s
     if mean_s.min() == mean_s.max():
         times = duration_of(float(mean_s[0]))
@@ -122,4 +138,4 @@ def _told_ranks(profile: Profile) -> str:
         times = ", ".join(duration_of(float(one)) for one in mean_s)
     else:
         times = f"{duration_of(float(mean_s.min()))} to {duration_of(float(mean_s.max()))}"
-    return f"{len(mean_s):,} ranks that compute {times} a step, {told_noise(profile.noise)}"
+    return f"{len(mean_s):,} ranks that compute {times} a step, {_told_laws(profile)}"

@@ -11,12 +11,10 @@ from paceline_service.analysis.costs import units
 from paceline_service.commands.answer import SIMULATE, Answer, FormatOption, Table, give
 from paceline_service.commands.figures import HtmlOption, PngOption
 from paceline_service.commands.output import Format
+from paceline_service.commands.simulate_noise import noise_input, noise_of, told_noise
 from paceline_service.commands.simulate_options import (
     SeedOption,
     factors_of,
-    noise_input,
-    noise_of,
-    told_noise,
     whole_list,
 )
 from paceline_service.export.units import format_ratio, format_times

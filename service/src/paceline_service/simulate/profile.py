@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paceline_service.simulate.noise import Floats, Noise
 
@@ -32,6 +33,38 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mixed:
+    """Ranks of which some have another law than others.
+
+    Attributes:
+        mean_s: (R,), above 0.
+        laws: that there are.
+        law_of: (R,), the place of each rank's law among them.
+    """
+
+    mean_s: Floats
+    laws: tuple[Noise, ...]
+    law_of: NDArray[np.intp]
+
+    @property
+    def expected_s(self) -> Floats:
+        """What each rank takes on average (R,)."""
+        found = np.empty_like(self.mean_s)
+        for place, law in enumerate(self.laws):
+            of = self.law_of == place
+            found[of] = law.expected(self.mean_s[of])
+        return found
+
+    def draw(self, rng: np.random.Generator, steps: int) -> Floats:
+        """Return compute times (S, R), s, law by law."""
+        drawn = np.empty((steps, len(self.mean_s)))
+        for place, law in enumerate(self.laws):
+            of = self.law_of == place
+            drawn[:, of] = law.draw(rng, self.mean_s[of], steps)
+        return drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """Ranks as they were measured.
 
@@ -56,4 +89,4 @@ class Recorded:
         return self.compute_s[rows]
 
 
-Ranks = Profile | Recorded
+Ranks = Profile | Mixed | Recorded
