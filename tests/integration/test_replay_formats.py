@@ -11,7 +11,7 @@ import pytest
 
 from paceline_service.commands.replay import main as replay
 from paceline_service.importers.sources import analyze_paths
-from tests.integration.collector.kit import TOKEN, CollectorProcess
+from tests.integration.collector.kit import TOKEN, CollectorProcess, wait_until
 from tests.unit.importers import flight_dumps
 from tests.unit.importers.inspector_files import FIRST_US, InspectorJob, write_inspector
 from tests.unit.importers.traces import TraceJob, traces, write_traces
@@ -79,7 +79,7 @@ def test_the_report_of_a_replayed_job_is_that_of_its_files(
     assert any(str(event["name"]).startswith("waits for rank") for event in drawn)
     lanes = "SELECT count(*) FROM lanes JOIN job_attempts ON job_attempts.id = attempt_id"
     lanes += " JOIN jobs ON jobs.id = job_id WHERE name = ?"
-    assert collector.rows(lanes, folder.name)[0][0] > 100
+    wait_until(lambda: collector.rows(lanes, folder.name)[0][0] > 100)
 
 
 def begins_s(collector: CollectorProcess, job: str) -> list[float]:

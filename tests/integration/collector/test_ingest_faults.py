@@ -50,7 +50,7 @@ def test_a_token_of_a_job_prefix_writes_only_there(
 ) -> None:
     made = subprocess.run(
         shared.command("--new-token", "ingest", "--job-prefix", "team-a"),
-        env=shared.environ(), capture_output=True, text=True, check=True, timeout=20,
+        env=shared.environ(), capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     client = shared.client(made.stdout.strip())
     inside = next(bodies(healthy, senders(healthy, job="team-a.llm")))

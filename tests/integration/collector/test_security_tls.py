@@ -93,7 +93,7 @@ def test_a_sidecar_delivers_over_tls_to_a_collector_whose_authority_it_was_told(
         PACELINE_TOKEN=TOKEN, PACELINE_CA_FILE=str(pki.ca),
     )  # fmt: skip
     sidecars.writer(total=500)
-    assert sidecar.wait(30) == 0
+    assert sidecar.wait(60) == 0
     monkeypatch.setenv("PACELINE_CA_FILE", str(pki.ca))
     jobs = encrypted.client().jobs()
     assert [row["job"] for row in jobs] == ["job-a"]
@@ -226,7 +226,7 @@ def test_clients_without_a_certificate_are_refused_where_one_is_asked_for(
     assert process.client().jobs() == []
     sidecar = sidecars.sidecar("--url", process.url, "--exit-when-idle", PACELINE_TOKEN=TOKEN)
     sidecars.writer(total=100)
-    assert sidecar.wait(30) == 0
+    assert sidecar.wait(60) == 0
     assert [row["job"] for row in process.client().jobs()] == ["job-a"]
     assert process.stop() == 0
 
@@ -246,5 +246,5 @@ def test_files_that_cannot_be_used_are_named_at_the_start(
     files = {"KEY": pki.key, "CERT": pki.cert, "OTHER": pki.client_key}
     process = CollectorProcess(tmp_path / "state")
     given = [str(files.get(argument, argument)) for argument in arguments]
-    assert process.spawn(*given).wait(30) == 2
+    assert process.spawn(*given).wait(60) == 2
     assert said in process.log.read_text()

@@ -262,7 +262,7 @@ def test_the_command_works_beside_a_collector_on_its_database(secured: Collector
 def test_a_collector_beyond_loopback_does_not_start_without_a_token(tmp_path: Path) -> None:
     bare = CollectorProcess(tmp_path / "state", PACELINE_TOKEN="")
     process = bare.spawn("--host", "0.0.0.0")
-    assert process.wait(30) == 2
+    assert process.wait(60) == 2
     assert "needs a token, and there is none" in bare.log.read_text()
     assert "paceline tokens new" in bare.log.read_text()
     assert tokens_command(bare, "new", "admin", "--local").returncode == 0

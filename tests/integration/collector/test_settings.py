@@ -126,7 +126,7 @@ def test_only_admin_tokens_that_cover_the_job_may_change_it(shared: CollectorPro
     def token(*arguments: str) -> str:
         done = subprocess.run(
             shared.command("--new-token", *arguments), env=shared.environ(), check=True,
-            capture_output=True, text=True, timeout=30,
+            capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         return next(word for word in done.stdout.split() if word.startswith("plt_"))
 

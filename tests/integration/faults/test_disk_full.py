@@ -105,11 +105,11 @@ def test_a_full_disk_of_the_spool_leaves_the_records_in_the_rings_until_there_is
     wait_until(lambda: "takes frames again" in processes.log.read_text(), 30)
     wait_until(lambda: not list(processes.runtime_dir.glob("*.ring")), 30)
     sidecar.terminate()
-    assert sidecar.wait(20) == 0
+    assert sidecar.wait(60) == 0
     drain = processes.sidecar(
         "--url", collector.url, "--spool-dir", str(spool), "--drain", PACELINE_TOKEN=TOKEN
     )
-    assert drain.wait(40) == 0
+    assert drain.wait(60) == 0
     assert collector.rows("select sum(records) from frames") == [(6000,)]
     (rows, distinct, last) = collector.rows(
         "select count(*), count(distinct frame_seq), max(frame_seq) from frames"

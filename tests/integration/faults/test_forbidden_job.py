@@ -24,7 +24,7 @@ def test_a_job_that_the_token_does_not_cover_is_set_aside_and_the_others_go_on(
 ) -> None:
     narrow = subprocess.run(
         collector.command("--new-token", "ingest", "--job-prefix", "job-a"),
-        env=collector.environ(), capture_output=True, text=True, check=True, timeout=30,
+        env=collector.environ(), capture_output=True, text=True, check=True, timeout=60,
     ).stdout.strip()  # fmt: skip
     state = tmp_path / "of-the-sidecar"
     state.mkdir()
@@ -41,7 +41,7 @@ def test_a_job_that_the_token_does_not_cover_is_set_aside_and_the_others_go_on(
     # Somebody gives the token that covers both; what was set aside was kept.
     (state / "token").write_text(TOKEN)
     sidecar.terminate()
-    assert sidecar.wait(30) == 0
+    assert sidecar.wait(60) == 0
     assert records_of(collector, "job-b") == RECORDS
     assert records_of(collector, "job-a") == RECORDS
     assert collector.rows("select count(*), count(distinct body) from frames") == [

@@ -45,7 +45,7 @@ class Node:
     def end(self) -> None:
         """End the sidecar."""
         self._sidecar.terminate()
-        assert self._sidecar.wait(40) == 0
+        assert self._sidecar.wait(60) == 0
 
     def assert_everything_is_there_once(self, total: int) -> None:
         """Every record, every frame number, once."""

@@ -102,12 +102,12 @@ def test_a_sidecar_ends_when_it_is_told_to_and_the_next_one_sends_what_it_kept(
     wait_until(lambda: dripping.connections, 20)
     wait_until(lambda: not list(processes.runtime_dir.glob("*.ring")), 20)
     sidecar.terminate()
-    assert sidecar.wait(20) == 0
+    assert sidecar.wait(60) == 0
     assert "unsent frames" in processes.log.read_text()
     drain = processes.sidecar(
         "--url", collector.url, "--drain", PACELINE_TOKEN=collector.environment["PACELINE_TOKEN"]
     )
-    assert drain.wait(30) == 0
+    assert drain.wait(60) == 0
     assert collector.rows("select sum(records) from frames") == [(500,)]
 
 
