@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from paceline_service.commands.analyze import main as analyze
 from paceline_service.commands.plan import main as plan
 from paceline_service.commands.simulate import main as simulate
 
@@ -132,3 +133,18 @@ def test_plots_are_written_where_they_are_asked_for(
         assert verb(["overlap", "--html", str(path)]) == 0
         assert "<svg" in path.read_text()
     assert "naive" in capsys.readouterr().out
+
+
+def test_a_real_gloo_job_exposes_what_the_model_says_of_its_two_buckets(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # Traces of a DDP job on four CPU ranks, 32 steps; whether waiting or transfer was hidden is
+    # not in a trace, so the measured share is a range.
+    traces = Path(__file__).parents[2] / "fixtures" / "kineto" / "gloo_healthy"
+    assert analyze([str(traces), "--format", "json"]) == 0
+    path = tmp_path / "report.json"
+    path.write_text(capsys.readouterr().out)
+    measured = answer_of(capsys, "plan", "overlap", "--report", str(path))["measured"]
+    assert measured["buckets"] == 2
+    expected_s = measured["expected_exposed_s"]
+    assert measured["least_exposed_s"] <= expected_s <= measured["most_exposed_s"]

@@ -30,9 +30,8 @@ PrecisionName = Annotated[
 MicroBatch = Annotated[str, typer.Option(metavar="N", help="Samples a rank works on at once.")]
 Batch = Annotated[
     str | None,
-    typer.Option(metavar="N", help="Samples of a step, all ranks together; one micro-batch per "
-                 "rank if not given."),
-]  # fmt: skip
+    typer.Option(metavar="N", help="Samples of a step, all ranks together; some per rank."),
+]
 DeviceMemory = Annotated[str, typer.Option(metavar="BYTES", help="Of a device: 80GB.")]
 RanksPerNode = Annotated[str, typer.Option(metavar="G", help="Devices in a node.")]
 _PARAMETERS = "7B"

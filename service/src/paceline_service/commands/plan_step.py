@@ -60,7 +60,7 @@ def plan_step(
         Strategy, typer.Option(help="Of the data-parallel ranks; the rest of N is theirs.")
     ] = Strategy.FSDP,
     shard: Annotated[
-        str | None, typer.Option(metavar="F", help="With hsdp: ranks that hold one copy.")
+        str | None, typer.Option(metavar="F", help="With hsdp: ranks that hold one copy; a node.")
     ] = None,
     schedule: Annotated[Schedule | None, typer.Option(help="Of the pipeline; 1f1b.")] = None,
     virtual_stages: Annotated[
@@ -116,6 +116,8 @@ def plan_step(
     if not 0 < utilization <= 1:
         raise ConfigError(f"--utilization is {utilization}: give a share above 0, at most 1")
     micro = units.parse_count(micro_batch, "--micro-batch", unit="samples")
+    if strategy is Strategy.HYBRID and shard is None:
+        shard = ranks_per_node
     layout = _layout(
         ranks, tensor, pipeline, context, strategy, shard, schedule, virtual_stages, batch, micro
     )

@@ -78,7 +78,7 @@ def whatif_table(step: Step) -> Table:
     ]
     rows.sort(key=lambda row: float(row[2].rstrip("x")), reverse=True)
     heads = ["if", f"a step takes\n{unit}", "against\nnow"]
-    return Table(title="What would change it", heads=heads, rows=rows)
+    return Table(title="What would change it, for as many samples", heads=heads, rows=rows)
 
 
 def _per_sample_ms(one: Step, now: Step, seconds: float) -> float:

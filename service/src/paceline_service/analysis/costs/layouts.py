@@ -8,7 +8,7 @@ from paceline_service.analysis.costs.pipeline import Pipeline
 from paceline_service.analysis.costs.strategies import Layout, Strategy
 from paceline_service.analysis.costs.transformer import Transformer
 
-_MOST_STAGES = 64
+_MOST_STAGES = _MOST_TENSOR = 64
 
 
 def usual_layouts(ranks: int, per_node: int, model: Transformer, batch: int, micro_batch: int) -> (
@@ -54,10 +54,8 @@ def every_layout(
     ranks: int, per_node: int, model: Transformer, batch: int, micro_batch: int
 ) -> Iterator[Layout]:
     """Yield all layouts: tensor within a node, stages that divide layers, each strategy."""
-    for tensor in _divisors(per_node):
-        for stages in _divisors(model.layers):
-            if stages > _MOST_STAGES:
-                continue
+    for tensor in _divisors(per_node, _MOST_TENSOR):
+        for stages in _divisors(model.layers, _MOST_STAGES):
             for strategy in Strategy:
                 if strategy is Strategy.ZERO3:
                     continue  # as FSDP
@@ -115,8 +113,8 @@ def _with_sizes(name: str, layout: Layout) -> str:
 def _stages(ranks: int, per_node: int) -> int:
     """Return the stages of the combination: as many nodes as fit, at most 8."""
     nodes = max(ranks // per_node, 1)
-    return max(count for count in _divisors(nodes) if count <= 8)
+    return max(_divisors(nodes, 8))
 
 
-def _divisors(number: int) -> list[int]:
-    return [count for count in range(1, number + 1) if number % count == 0]
+def _divisors(number: int, most: int) -> list[int]:
+    return [count for count in range(1, min(number, most) + 1) if number % count == 0]
