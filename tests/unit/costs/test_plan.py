@@ -118,7 +118,7 @@ def test_collectives_say_from_which_size_on_which_algorithm(
         (("gamma", "--utilization", "40"), "--utilization is 40"),
         (("gamma", "--bytes-per-parameter", "nan"), "--bytes-per-parameter is not a number"),
         (("gamma", "--compress-by", "1"), "--compress-by is 1"),
-        (("gamma", "--compress-speed", "1GB/s"), "--compress-by is missing"),
+        (("gamma", "--compress-speed", "1GB/s"), "--compress-speed is given without --compress-by"),
         (("collectives", "--ranks", "1"), "--ranks is 1: a rank alone sends nothing"),
         (("collectives", "--bytes", "25Mb"), "--bytes is '25Mb', which is bits"),
         (("collectives", "--op", "broadcast"), "--op 'broadcast' is none of all_reduce"),

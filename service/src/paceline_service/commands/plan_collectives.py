@@ -93,7 +93,10 @@ def _machine(
     )
     if local == 1:
         if near is not None or near_s is not None:
-            raise ConfigError("--ranks-per-node is 1: give how many ranks share a fast node, 8")
+            given = "--node-latency" if near is None else "--node-bandwidth"
+            raise ConfigError(
+                f"{given} is given, but --ranks-per-node is 1: give how many ranks a node has, 8"
+            )
         return Machine(ranks=count, link=link)
     if near is None:
         raise ConfigError(

@@ -23,8 +23,9 @@ def compression_of(ratio: float | None, speed: str | None, *, gathers: bool) -> 
     """
     if ratio is None:
         if speed is not None or gathers:
+            given = "--compress-gathers" if speed is None else "--compress-speed"
             raise ConfigError(
-                "--compress-by is missing: give how many times fewer bytes, such as 4"
+                f"{given} is given without --compress-by: give how many times fewer bytes, as 4"
             )
         return None
     if not ratio > 1 or math.isinf(ratio):

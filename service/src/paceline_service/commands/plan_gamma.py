@@ -137,7 +137,7 @@ def _load(global_batch: str | None, local_batch: str | None, compute: str | None
         return Load("time", units.parse_duration_s(compute, "--compute"))
     if local_batch is not None:
         return Load("local", units.parse_count(local_batch, "--local-batch", unit="samples"))
-    text = global_batch or _GLOBAL_BATCH
+    text = _GLOBAL_BATCH if global_batch is None else global_batch
     return Load("global", units.parse_count(text, "--global-batch", unit="samples"))
 
 
