@@ -174,7 +174,7 @@ def _evidence(ranks: list[int], place: Place, one: Stretch, members: list[int]) 
             f"differed first at step {one.first_step}, and {since}"
         )
         why = (
-            "all-reduce gives every replica the same bits and every optimizer makes the same of "
+            "every all-reduce gives all replicas the same bits and optimizers make the same of "
             "them, so something was computed, stored or received wrongly there, and it stays"
         )
     else:
@@ -189,17 +189,18 @@ def _evidence(ranks: list[int], place: Place, one: Stretch, members: list[int]) 
 
 
 def _action(ranks: list[int], nodes: list[str], one: Stretch) -> str:
-    start = (
-        f"start again from a checkpoint of step {one.agreed_step} or earlier"
-        if one.agreed_step >= 0
-        else "compare the parameters of all ranks after the model is made (seeds, checkpoints)"
-    )
     if one.agreed_step < 0:
-        return f"{start}: they differed at the first check already"
+        return (
+            "compare seeds and checkpoints of all ranks: they differed at the first check already, "
+            "so the program may make them different"
+        )
     where = ", ".join(nodes[:MAX_NODES]) or (_named(ranks) if ranks else "each of their nodes")
     where += f" and {len(nodes) - MAX_NODES} more" if len(nodes) > MAX_NODES else ""
-    without = f" without {where}" if ranks and nodes else ""
-    return f"{start}{without}, and test the hardware: {_TEST}  # on {where}"
+    without = ", without it" if ranks and len(nodes) == 1 else ""
+    return (
+        f"{_TEST}  # on {where}, when the job is stopped; start again from a checkpoint of step "
+        f"{one.agreed_step} or earlier{without}"
+    )
 
 
 def _named(ranks: list[int]) -> str:
