@@ -12,6 +12,8 @@ from paceline_service.simulate.bsp import Bsp
 _STANDS_OUT = 1.1
 """Times the mean of the ranks: such a rank is called a straggler."""
 _MATTERS = 0.02
+_EXPLAINED = 0.05
+"""Of the measured step: a model of one barrier is not asked for more."""
 
 
 def title(run: Bsp) -> str:
@@ -64,6 +66,35 @@ def _told_erratic(run: Bsp, source: Source, rank: int, cost: float) -> str:
 
 def meaning(run: Bsp, source: Source) -> list[str]:
     """Return what a newcomer should take away."""
+    return [*_meaning(run, source), *_against_measured(run, source)]
+
+
+def _against_measured(run: Bsp, source: Source) -> list[str]:
+    """Return whether barriers explain the step that was measured."""
+    measured_s = source.measured_step_s
+    if measured_s is None:
+        return []
+    simulated_s = run.wall_clock_s / len(run.compute_s)
+    off = measured_s / simulated_s - 1
+    told = (
+        f"The job's steps took {duration_of(measured_s)}, simulated they take "
+        f"{duration_of(simulated_s)}: "
+    )
+    if abs(off) < _EXPLAINED:
+        return [told + "work, barrier and transfer explain them."]
+    if off > 0:
+        return [
+            f"{told}{format_ratio(off)} more than one barrier a step explains. Waits that are "
+            "passed on, as in a pipeline or between several groups, are not in this model "
+            "(`paceline analyze` names them)."
+        ]
+    return [
+        f"{told}{format_ratio(-off)} less than with a barrier in every step, so not all ranks "
+        "wait for each other in every step."
+    ]
+
+
+def _meaning(run: Bsp, source: Source) -> list[str]:
     cost = run.idle_injected_s / run.wall_clock_s
     slow, label = run.straggler, source.labels[run.straggler]
     if not stands_out(run, slow):

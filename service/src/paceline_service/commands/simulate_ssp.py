@@ -23,7 +23,7 @@ from paceline_service.commands.simulate_options import (
     whole_list,
 )
 from paceline_service.commands.simulate_recorded import RanksFromOption
-from paceline_service.commands.simulate_source import source_of
+from paceline_service.commands.simulate_source import Source, source_of
 from paceline_service.export.units import format_ratio
 from paceline_service.simulate.draws import generator
 from paceline_service.simulate.local_steps import LocalRun, local_steps
@@ -91,7 +91,7 @@ def simulate_ssp(
                f"{count:,} steps with a barrier; seed {seed}"],
         values={"bounds": [_bound_json(run) for run in runs],
                 "local_steps": [_local_json(run) for run in rounds]},
-        tables=[_bounds(runs, barrier), _rounds(rounds, count)],
+        tables=[_bounds(runs, barrier, drawn, source), _rounds(rounds, count)],
         meaning=words.meaning(runs, barrier, rounds, source),
     )  # fmt: skip
     return give(answer, output_format, html=html, png=png)
@@ -131,7 +131,7 @@ def _local_json(run: LocalRun) -> Json:
     }
 
 
-def _bounds(runs: list[SspRun], barrier: SspRun) -> Table:
+def _bounds(runs: list[SspRun], barrier: SspRun, steps: Steps, source: Source) -> Table:
     unit, walls = times_column([run.wall_clock_s for run in runs])
     idle_unit, idles = times_column([run.idle_s for run in runs])
     heads = [
@@ -153,7 +153,7 @@ def _bounds(runs: list[SspRun], barrier: SspRun) -> Table:
     def plots() -> list[Drawing]:
         from paceline_service.commands.simulate_ssp_plots import bound_plots
 
-        return bound_plots(runs, barrier)
+        return bound_plots(runs, steps, source)
 
     return Table(
         title="A rank may be s steps ahead of the slowest", heads=heads, rows=rows, plots=plots,

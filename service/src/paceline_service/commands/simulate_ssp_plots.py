@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from paceline_service.export.plots import Drawing, Line, plot
+from paceline_service.commands.simulate_source import Source
+from paceline_service.export.plots import Drawing, Lane, Line, Span, lanes, plot
 from paceline_service.simulate.local_steps import LocalRun
-from paceline_service.simulate.ssp import SspRun
+from paceline_service.simulate.ssp import SspRun, Steps, first_steps
 
 _MOST_LINES = 5
+_MOST_RANKS = 8
+_BARRIERS_DRAWN = 6
+_MOST_STEPS = 24
+"""Of a rank until the last of these barriers: it may be four times as fast as the slowest."""
+_MS = 1e3
+_KINDS = {"work": "computes", "comm": "sends its update", "wait": "waits"}
 
 
-def bound_plots(runs: Sequence[SspRun], barrier: SspRun) -> list[Drawing]:
-    """Return wall-clock and idle over the bound, and how stale updates are."""
+def bound_plots(runs: Sequence[SspRun], steps: Steps, source: Source) -> list[Drawing]:
+    """Return who does what when, wall-clock and idle over the bound, and how stale updates are."""
     finite = [run for run in runs if run.bound < math.inf]
-    drawings = []
+    shown = [run.bound for run in finite if run.bound > 0][:1]
+    shown += [run.bound for run in runs if run.bound == math.inf]
+    drawings = [_sawtooth(steps, source, bound) for bound in [0, *shown]]
     if len(finite) > 1:
         drawings += [
             _over_bound(runs, finite, "Wall-clock of the same work", "s",
@@ -40,6 +49,33 @@ def round_plot(runs: Sequence[LocalRun]) -> Drawing:
         ],
         log_x=True,
     )  # fmt: skip
+
+
+def _sawtooth(steps: Steps, source: Source, bound: float) -> Drawing:
+    """Return the first steps under a bound, all bounds until the same moment."""
+    barrier_s = first_steps(steps, source.communication_s, _BARRIERS_DRAWN, 0)[1]
+    end_ms = float(barrier_s.max()) * _MS
+    start_s, ready_s = first_steps(steps, source.communication_s, _MOST_STEPS, bound)
+    mean_s = source.ranks.expected_s
+    chosen = sorted(range(len(mean_s)), key=lambda rank: (-mean_s[rank], rank))[:_MOST_RANKS]
+    rows = []
+    for rank in sorted(chosen):
+        spans: list[Span] = []
+        for step in range(_MOST_STEPS):
+            begin, ready = start_s[step, rank] * _MS, ready_s[step, rank] * _MS
+            sent = ready - source.communication_s * _MS
+            again = start_s[step + 1, rank] * _MS
+            for left, right, kind in (
+                (begin, sent, "work"), (sent, ready, "comm"), (ready, again, "wait"),
+            ):  # fmt: skip
+                if min(right, end_ms) > left:
+                    spans.append(Span(left, min(right, end_ms), kind, f"step {step}"))
+        rows.append(Lane(source.labels[rank], spans))
+    how = {0: "A barrier in every step (s = 0)", math.inf: "No bound: asynchronous"}
+    which = "" if len(chosen) == len(mean_s) else f", {_MOST_RANKS} of {len(mean_s):,} ranks"
+    return lanes(
+        how.get(bound, f"At most {bound:.0f} ahead (s = {bound:.0f})") + which, "ms", rows, _KINDS
+    )
 
 
 def _over_bound(

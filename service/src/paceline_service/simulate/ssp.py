@@ -107,6 +107,13 @@ def ssp(steps: Steps, communication_s: float, count: int, bound: float) -> SspRu
     )
 
 
+def first_steps(
+    steps: Steps, communication_s: float, count: int, bound: float
+) -> tuple[Floats, Floats]:
+    """Return when the first steps begin (T + 1, R) and when their updates are seen (T, R)."""
+    return next(_further(steps, communication_s, count, bound))
+
+
 def _nth(ready_s: Floats, count: int) -> float:
     """Return when ``count`` updates have been made, by ranks that are followed so far."""
     return float(np.partition(ready_s.ravel(), count - 1)[count - 1])
