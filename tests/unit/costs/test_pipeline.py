@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from paceline.errors import ConfigError
@@ -32,8 +34,8 @@ def order(pipeline: Pipeline, rank: int) -> list[Work]:
     return done + backward[len(forward) - ahead :]
 
 
-def play(pipeline: Pipeline, hop_s: float = 0.0) -> float:
-    """Return when the last rank is done."""
+def play(pipeline: Pipeline, hop_s: float = 0.0, factors: Sequence[float] = ()) -> float:
+    """Return when the last rank is done; ``factors`` are how much more work each rank has."""
     p, v = pipeline.stages, pipeline.virtual_stages
     todo = [order(pipeline, rank) for rank in range(p)]
     at, free_s, end_s = [0] * p, [0.0] * p, dict[tuple[Work, int], float]()
@@ -46,6 +48,7 @@ def play(pipeline: Pipeline, hop_s: float = 0.0) -> float:
                 if ready is None:
                     break
                 took = (FORWARD_S if work[0] else BACKWARD_S) / v
+                took *= factors[rank] if factors else 1.0
                 free_s[rank] = end_s[work, rank] = max(ready, free_s[rank]) + took
                 at[rank] += 1
                 moved = True
@@ -108,6 +111,32 @@ def test_sends_for_which_a_step_waits_are_those_of_a_schedule_played_step_by_ste
     hop_s = 0.001
     waited_s = play(pipeline, hop_s) - play(pipeline)
     assert waited_s / hop_s == pytest.approx(pipeline.exposed_hops)
+
+
+@pytest.mark.parametrize("schedule", [Schedule.GPIPE, Schedule.ONE_F_ONE_B])
+@pytest.mark.parametrize("slow", [0, 3, 7])
+def test_every_micro_batch_but_one_waits_for_the_slowest_stage(
+    schedule: Schedule, slow: int
+) -> None:
+    factors = [1.0 + (rank == slow) for rank in range(8)]
+    mean = sum(factors) / 8
+    pipeline = Pipeline(stages=8, micro_batches=16, schedule=schedule, slowest_stage_ratio=2 / mean)
+    ideal_s = 16 * (FORWARD_S + BACKWARD_S) * mean
+    told_s = ideal_s * (1 + pipeline.bubble_of_ideal + pipeline.imbalance_of_ideal)
+    took_s = play(pipeline, factors=factors)
+    if schedule is Schedule.GPIPE or slow == 7:
+        assert took_s == pytest.approx(told_s)
+    assert 0.9 * told_s < took_s < told_s * (1 + 1e-9)
+
+
+def test_a_real_pipeline_of_eight_stages_takes_what_its_stages_say() -> None:
+    # Primus, 8 stages, 16 micro-batches, 1F1B, iteration 10: forward and backward of a stage, all
+    # micro-batches together, and the step, as its ranks logged them.
+    work_ms = [2064, 2040, 2066, 2090, 2091, 2112, 2055, 2268]
+    mean_ms = sum(work_ms) / 8
+    pipeline = Pipeline(stages=8, micro_batches=16, slowest_stage_ratio=max(work_ms) / mean_ms)
+    told_ms = mean_ms * (1 + pipeline.bubble_of_ideal + pipeline.imbalance_of_ideal)
+    assert told_ms == pytest.approx(3241, rel=0.025)
 
 
 def test_eight_stages_and_thirty_two_micro_batches_idle_for_seven_of_thirty_nine_parts() -> None:

@@ -66,6 +66,10 @@ def plan_step(
     virtual_stages: Annotated[
         str, typer.Option(metavar="V", help="Pieces of layers on a rank, interleaved.")
     ] = "1",
+    slowest_stage: Annotated[
+        float,
+        typer.Option(metavar="X", help="Its work over that of the mean stage: 1.1, if so."),
+    ] = 1.0,
     batch: Batch = None,
     micro_batch: MicroBatch = "1",
     recompute: Annotated[
@@ -119,8 +123,9 @@ def plan_step(
     if strategy is Strategy.HYBRID and shard is None:
         shard = ranks_per_node
     layout = _layout(
-        ranks, tensor, pipeline, context, strategy, shard, schedule, virtual_stages, batch, micro
-    )
+        ranks, tensor, pipeline, context, strategy, shard, schedule, virtual_stages, batch, micro,
+        slowest_stage,
+    )  # fmt: skip
     machine = _machine(
         layout.ranks, ranks_per_node, bandwidth, latency, node_bandwidth, node_latency
     )
@@ -158,6 +163,7 @@ def plan_step(
 def _layout(
     ranks: str, tensor: str, pipeline: str, context: str, strategy: Strategy, shard: str | None,
     schedule: Schedule | None, virtual_stages: str, batch: str | None, micro: int,
+    slowest_stage: float,
 ) -> Layout:  # fmt: skip
     """Return the layout of the ranks: what tensor, context and pipeline leave is data-parallel."""
     count = units.parse_count(ranks, "--ranks", unit="ranks")
@@ -183,7 +189,7 @@ def _layout(
         data=data, tensor=sizes["--tensor"], context=sizes["--context"], strategy=strategy,
         pipeline=Pipeline(
             stages=sizes["--pipeline"], micro_batches=micro_batches_of(samples, data, micro),
-            virtual_stages=virtual, schedule=schedule or usual,
+            virtual_stages=virtual, schedule=schedule or usual, slowest_stage_ratio=slowest_stage,
         ),
         shard=None if shard is None else units.parse_count(shard, "--shard", unit="ranks"),
     )  # fmt: skip
@@ -236,8 +242,9 @@ def _input(job: Job, limit: int, observed_s: float | None) -> dict[str, object]:
         "context": layout.context, "data": layout.data, "pipeline": layout.pipeline.stages,
         "micro_batches": layout.pipeline.micro_batches,
         "virtual_stages": layout.pipeline.virtual_stages,
-        "schedule": layout.pipeline.schedule.value, "strategy": layout.strategy.value,
-        "shard": layout.shard, "batch": job.batch, "micro_batch": job.micro_batch,
+        "schedule": layout.pipeline.schedule.value,
+        "slowest_stage_ratio": layout.pipeline.slowest_stage_ratio,
+        "strategy": layout.strategy.value, "shard": layout.shard, "batch": job.batch, "micro_batch": job.micro_batch,
         "recompute": job.recompute.value, "precision": job.precision.name,
         "flops_per_s": job.flops_per_s, "bytes_per_s": machine.link.bytes_per_s,
         "alpha_s": machine.link.alpha_s, "ranks_per_node": machine.local,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PART_WORDS = {
     "compute": "compute", "tensor": "tensor: activations", "context": "context: keys and values",
     "data": "data: gradients, weights", "pipeline": "pipeline: sends", "bubble": "pipeline: bubble",
+    "imbalance": "pipeline: uneven stages",
     "optimizer": "optimizer",
 }  # fmt: skip
 

@@ -26,12 +26,14 @@ class Pipeline:
         micro_batches: m of a step and a replica.
         virtual_stages: v pieces of the model on each rank; more than 1 is interleaved.
         schedule: gpipe, 1f1b or interleaved.
+        slowest_stage_ratio: work of the slowest stage over that of the mean one, at least 1.
     """
 
     stages: int = 1
     micro_batches: int = 1
     virtual_stages: int = 1
     schedule: Schedule = Schedule.ONE_F_ONE_B
+    slowest_stage_ratio: float = 1.0
 
     def __post_init__(self) -> None:
         """Check that such a schedule exists.
@@ -42,6 +44,11 @@ class Pipeline:
         whole(self.stages, "--pipeline", "stages")
         whole(self.micro_batches, "the number of micro-batches", "micro-batches")
         whole(self.virtual_stages, "--virtual-stages", "pieces per rank")
+        if not 1 <= self.slowest_stage_ratio <= self.stages:
+            raise ConfigError(
+                f"--slowest-stage is {self.slowest_stage_ratio:g}: give how many times the mean "
+                f"stage's work it has, from 1 to --pipeline, {self.stages}"
+            )
         if self.virtual_stages == 1:
             if self.schedule is Schedule.INTERLEAVED:
                 raise ConfigError(
@@ -74,6 +81,11 @@ class Pipeline:
         """Idle time over the time with it: (p - 1) / (v m + p - 1) (eq. 9)."""
         whole_time = self.virtual_stages * self.micro_batches + self.stages - 1
         return (self.stages - 1) / whole_time
+
+    @property
+    def imbalance_of_ideal(self) -> float:
+        """Time added by the slowest stage, over the ideal: (lambda - 1) (m - 1) / m (eq. 28)."""
+        return (self.slowest_stage_ratio - 1) * (self.micro_batches - 1) / self.micro_batches
 
     @property
     def held_micro_batches(self) -> float:

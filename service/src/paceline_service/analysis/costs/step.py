@@ -89,7 +89,7 @@ class Term:
     """A part of a step.
 
     Attributes:
-        name: compute, tensor, context, data, pipeline, bubble or optimizer.
+        name: compute, tensor, context, data, pipeline, bubble, imbalance or optimizer.
         busy_s: of a rank, whatever goes on beside it.
         exposed_s: what it adds to the step.
         sent_bytes: that leave a rank for it.
@@ -212,6 +212,7 @@ class _Reckoning:
         each_s, once_s = self._data(outer, (tensor + context_shown_s) / self.passes)
         per_micro_batch_s = (compute_s + tensor + context_shown_s) / self.passes + each_s
         bubble_s = self.pipeline.bubble_of_ideal * self.passes * per_micro_batch_s
+        uneven_s = self.pipeline.imbalance_of_ideal * self.passes * per_micro_batch_s
         hops = by_name.get(Dimension.PIPELINE)
         hop_s = self._busy(hops) / hops.count if hops else 0.0
         terms = [
@@ -223,6 +224,7 @@ class _Reckoning:
                  sent_bytes=sum(one.sent_bytes for one in outer)),
             _term("pipeline", self._busy(hops), self.pipeline.exposed_hops * hop_s, hops),
             Term(name="bubble", busy_s=0.0, exposed_s=bubble_s),
+            Term(name="imbalance", busy_s=0.0, exposed_s=uneven_s),
             self._optimizer(),
         ]  # fmt: skip
         kept = [term for term in terms if term.busy_s > 0 or term.exposed_s > 0]
