@@ -28,6 +28,8 @@ _SECONDS = {
 }  # fmt: skip
 _FLOPS = re.compile(r"([kKMGTPE])?(?:FLOP(?:/s|S|s|ps)?|[Ff]lops?(?:/s)?)?")
 _PER_S = re.compile(r"(?:/s(?:ec)?|ps)$")
+MOST = 1e30
+"""Of any quantity in base units, and one over it the least: products of a few stay finite."""
 LEAST_FLOPS = 1e6
 """No processor that trains is slower: a smaller number lacks its prefix."""
 LEAST_BARE_BYTES_PER_S = 1e6
@@ -47,6 +49,8 @@ def positive(value: float, argument: str, unit: str) -> float:
     """
     if not value > 0 or math.isinf(value):
         raise ConfigError(f"{argument} is {_told(value)}: give a finite number above 0, in {unit}")
+    if not 1 / MOST <= value <= MOST:
+        raise ConfigError(f"{argument} is {_told(value)}, beyond all that is built: give {unit}")
     return value
 
 
@@ -65,7 +69,7 @@ def whole(value: float, argument: str, unit: str, *, least: int = 1) -> int:
     Raises:
         ConfigError: it is not.
     """
-    if not math.isfinite(value) or value != int(value) or value < least:
+    if not abs(value) <= MOST or value != int(value) or value < least:
         raise ConfigError(
             f"{argument} is {_told(value)}: give a whole number of {unit}, at least {least}"
         )
@@ -201,6 +205,8 @@ def _split(text: str, argument: str, expected: str) -> tuple[Fraction, str]:
     if not math.isfinite(float(digits)):
         raise ConfigError(f"{argument} is {text!r}, which is not finite: give {expected}")
     number = Fraction(digits)
+    if number > MOST:
+        raise ConfigError(f"{argument} is {text!r}, beyond all that is built: give {expected}")
     if number < 0:
         raise ConfigError(f"{argument} is {text!r}, which is negative: give {expected}")
     return number, found[2]
