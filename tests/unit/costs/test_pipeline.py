@@ -126,7 +126,7 @@ def test_every_micro_batch_but_one_waits_for_the_slowest_stage(
     took_s = play(pipeline, factors=factors)
     if schedule is Schedule.GPIPE or slow == 7:
         assert took_s == pytest.approx(told_s)
-    assert 0.9 * told_s < took_s < told_s * (1 + 1e-9)
+    assert 0.85 * told_s < took_s < told_s * (1 + 1e-9)
 
 
 def test_a_real_pipeline_of_eight_stages_takes_what_its_stages_say() -> None:
