@@ -15,7 +15,6 @@ from paceline.telemetry import GPU_UUID
 from paceline_service.access.guard import Guard
 from paceline_service.access.parts import Access
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.options import Options
 from paceline_service.bus.wiring import BUS_SLACK_S, bus_parts
 from paceline_service.control.relief_watch import ReliefWatch
 from paceline_service.control.service import ControlService
@@ -24,20 +23,19 @@ from paceline_service.incidents.service import sync_incidents
 from paceline_service.incidents.silences import SilenceBook
 from paceline_service.ingest.commit import GroupCommit
 from paceline_service.ingest.endpoints import FrameSink
-from paceline_service.jobs import checkpoint_store
 from paceline_service.jobs import repository as jobs_repository
+from paceline_service.jobs.apart_engine import AnyEngine, ApartEngine, Engines
 from paceline_service.jobs.board import Board
-from paceline_service.jobs.checkpoint import Stored
-from paceline_service.jobs.engine import Engine
+from paceline_service.jobs.engine import Engine, analysis_options
 from paceline_service.jobs.persist import Persister
 from paceline_service.jobs.service import JobService
 from paceline_service.jobs.snapshot import Snapshot, Update
-from paceline_service.jobs.source import FrameSource, Missing
+from paceline_service.jobs.source import FrameSource, stored_frames
 from paceline_service.notify.notifier import Notifier
 from paceline_service.scale_settings import GATEWAY
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.database import Database
-from paceline_service.store.frames import AttemptRef, CommittedFrame
+from paceline_service.store.frames import CommittedFrame
 from paceline_service.store.housekeeping import Housekeeping
 from paceline_service.store.migrate import migrate
 from paceline_service.store.reader import let_read
@@ -57,7 +55,7 @@ class Collector:
     guard: Guard
     access: Access
     board: Board
-    engine: Engine
+    engine: AnyEngine
     source: FrameSource
     commits: GroupCommit
     persister: Persister
@@ -82,38 +80,22 @@ class Collector:
         fence = bus.fence if bus is not None else None
         persister = Persister(database, _sync_incidents, fence)
 
-        async def page(attempt: AttemptRef, after_id: int) -> list[CommittedFrame]:
-            async with database.read() as connection:
-                return await jobs_repository.frames_after(connection, attempt, after_id)
-
-        async def missing(attempt: AttemptRef) -> Missing:
-            async with database.read() as connection:
-                return await jobs_repository.missing_frames(connection, attempt)
-
-        async def ends(attempt: AttemptRef) -> dict[str, int]:
-            async with database.read() as connection:
-                return await jobs_repository.last_frames(connection, attempt)
-
-        async def checkpoint(attempt: AttemptRef) -> Stored | None:
-            async with database.read() as connection:
-                return await checkpoint_store.read(connection, attempt.id)
-
-        source = FrameSource(page=page, missing=missing, ends=ends, checkpoint=checkpoint)
+        source = stored_frames(database)
 
         def publish(update: Update) -> None:
             board.post(update)
             persister.put(update)
 
-        options = Options(
-            details=True,
-            hang_floor_s=settings.hang_floor_s,
-            hang_startup_s=settings.hang_startup_s,
-        )
+        options = analysis_options(settings)
 
         def make_analysis(world_size: int) -> JobAnalysis:
             return JobAnalysis(world_size, options)
 
-        engine = Engine(settings, source, publish, board.forget, make_analysis)
+        near = Engine(settings, source, publish, board.forget, make_analysis)
+        engine: AnyEngine = near
+        if bus is None and settings.apart_ranks and settings.has_database_file:
+            engine = Engines(near, ApartEngine(settings, publish, board.forget),
+                             most_ranks=settings.apart_ranks)  # fmt: skip
         slack_s = BUS_SLACK_S if bus is not None else 0.0
         control = ControlService(database, slack_s=slack_s, fence=fence)
         control.on_note = lambda attempt, text: engine.note(attempt.id, text)
@@ -149,7 +131,7 @@ class Collector:
 
         if bus is not None:
             bus.connect(
-                board=board, engine=engine, commits=commits, control=control,
+                board=board, engine=near, commits=commits, control=control,
                 make_analysis=make_analysis,
             )  # fmt: skip
         housekeeping = Housekeeping(

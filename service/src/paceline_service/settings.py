@@ -89,6 +89,12 @@ class CollectorSettings(AccessSettings, BusSettings, NotifySettings, StoreSettin
     recent_rows_bytes: int = Field(
         64 * _MIB, ge=_MIB, description="Memory for the recent steps of one attempt."
     )
+    apart_ranks: int = Field(
+        4096,
+        ge=0,
+        description="Jobs of more ranks are analysed in a process of their own, so that taking "
+        "frames and judging steps do not wait for each other; 0: none. With a bus: none.",
+    )
     hang_floor_s: float = Field(
         30.0, ge=1, description="No wait that is shorter is called a hang, however short steps are."
     )
@@ -144,6 +150,11 @@ class CollectorSettings(AccessSettings, BusSettings, NotifySettings, StoreSettin
             if url.startswith(plain):
                 return driver + url[len(plain) :]
         return url
+
+    @property
+    def has_database_file(self) -> bool:
+        """Whether the database can be opened by another process, which one in memory cannot."""
+        return ":memory:" not in self.database_url
 
     @property
     def token_file(self) -> Path:

@@ -132,7 +132,7 @@ class Report:
     findings: list[Finding]
     complete: bool
     dropped: dict[str, int]
-    ranks: RankRows
+    ranks: Sequence[RankRow]
     what_if: dict[str, Any] | None = None
     """What the job would be without its slow ranks and stages (docs/math/whatif.md)."""
     expected: dict[str, Any] | None = None
@@ -179,5 +179,9 @@ class Report:
             **({"what_if": self.what_if} if self.what_if else {}),
             **({"expected": self.expected} if self.expected else {}),
             **({"calibration": self.calibration} if self.calibration else {}),
-            "ranks": self.ranks.to_dicts(),
+            "ranks": _as_dicts(self.ranks),
         }
+
+
+def _as_dicts(rows: Sequence[RankRow]) -> list[dict[str, Any]]:
+    return rows.to_dicts() if isinstance(rows, RankRows) else [asdict(row) for row in rows]

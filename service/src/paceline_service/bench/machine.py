@@ -29,6 +29,12 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
+def family(pid: int) -> list[int]:
+    """Return a process and its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return [pid, *map(int, children.split())]
+
+
 def memory_kib(pid: int | str = "self") -> dict[str, int]:
     """Return ``Rss`` and ``Pss`` of a process and its private memory, KiB."""
     rollup = f"/proc/{pid}/smaps_rollup"

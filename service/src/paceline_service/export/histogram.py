@@ -26,6 +26,13 @@ class Histogram:
         self._counts[bisect_left(self._bounds_s, duration_s)] += 1
         self._total_s += duration_s
 
+    def __add__(self, other: Histogram) -> Histogram:
+        """Return what both counted, in the same buckets."""
+        both = Histogram(self._bounds_s)
+        both._counts = [a + b for a, b in zip(self._counts, other._counts, strict=True)]
+        both._total_s = self._total_s + other._total_s
+        return both
+
     def sample(self) -> HistogramRow:
         """Return what was counted so far."""
         return histogram_row(self._bounds_s, self._counts, self._total_s)

@@ -287,7 +287,7 @@ class GroupCommit:
         plan.committed.append(
             CommittedFrame(
                 id=frame_id, attempt=attempt, frame=item.frame, received_wall_ns=now_wall_ns,
-                packed_bytes=size, first_seq=incarnation.low_seq,
+                packed_bytes=size, first_seq=incarnation.low_seq, packed=item.packed,
             )
         )  # fmt: skip
         total = plan.totals.setdefault(attempt.id, defaultdict(int, a=attempt.id))

@@ -48,6 +48,18 @@ class CheckpointStats:
     used: int = 0
     refused: int = 0
 
+    def __add__(self, other: CheckpointStats) -> CheckpointStats:
+        """Return the counts of two engines together; of the newest checkpoint, the larger one."""
+        return CheckpointStats(
+            made=self.made + other.made,
+            seconds=self.seconds + other.seconds,
+            longest_s=max(self.longest_s, other.longest_s),
+            raw_bytes=max(self.raw_bytes, other.raw_bytes),
+            failures=self.failures + other.failures,
+            used=self.used + other.used,
+            refused=self.refused + other.refused,
+        )
+
 
 @dataclass(slots=True)
 class _Plan:

@@ -17,6 +17,7 @@ from typing import TypeVar
 import structlog
 
 from paceline_service.analysis.job import JobAnalysis
+from paceline_service.analysis.options import Options
 from paceline_service.export.histogram import Histogram
 from paceline_service.jobs.checkpoint import Checkpointer
 from paceline_service.jobs.live import LiveAttempt, MakeAnalysis
@@ -50,6 +51,27 @@ class EngineStats:
     loaded: int = 0
     verdict_lag: Histogram = field(default_factory=Histogram)
     """From the end of a step to its verdict. The end is told by the wall clock of a rank."""
+
+    def __add__(self, other: EngineStats) -> EngineStats:
+        """Return the counts of two engines together; the older tick, the longer lag."""
+        return EngineStats(
+            frames=self.frames + other.frames,
+            ticks=self.ticks + other.ticks,
+            tick_seconds=self.tick_seconds + other.tick_seconds,
+            last_tick_mono_s=min(self.last_tick_mono_s, other.last_tick_mono_s),
+            rebuilds=self.rebuilds + other.rebuilds,
+            failures=self.failures + other.failures,
+            lag_seconds=max(self.lag_seconds, other.lag_seconds),
+            loaded=self.loaded + other.loaded,
+            verdict_lag=self.verdict_lag + other.verdict_lag,
+        )
+
+
+def analysis_options(settings: CollectorSettings) -> Options:
+    """Return how a collector with these settings analyses."""
+    return Options(
+        details=True, hang_floor_s=settings.hang_floor_s, hang_startup_s=settings.hang_startup_s
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +146,14 @@ class Engine:
         return self._thread.is_alive()
 
     @property
+    def backlog_limit(self) -> int:
+        """How much may wait."""
+        return self._settings.backlog_bytes
+
+    @property
     def has_room(self) -> bool:
         """Whether more frames may be committed before these are analysed."""
-        return self.backlog_bytes < self._settings.backlog_bytes
+        return self.backlog_bytes < self.backlog_limit
 
     def put(self, frames: list[CommittedFrame]) -> None:
         """Hand in frames that are durable, in the order of commits."""

@@ -347,7 +347,7 @@ class LiveAttempt:
             row = {"rank": rank} if total is None else total.copy()
             rows.append(row)
             stream = streams[-1] if streams else None
-            lossy = any([one.has_losses for one in streams])
+            lossy = any(one.has_losses for one in streams)
             row["node"] = stream.node if stream else ""
             row["step"] = stream.step if stream and stream.step >= 0 else None
             row["last_seen_wall_ns"] = stream.last_seen_wall_ns if stream else None

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from paceline_service.access.tokens import Grant
 from paceline_service.errors import StoreUnavailableError, UnknownJobError
 from paceline_service.jobs import repository
+from paceline_service.jobs.apart_engine import AnyEngine
 from paceline_service.jobs.board import Board
-from paceline_service.jobs.engine import Engine
 from paceline_service.jobs.repository import AttemptRow
 from paceline_service.jobs.snapshot import (
     ENDED,
@@ -74,7 +74,7 @@ class JobService:
         self,
         database: Database,
         board: Board,
-        engine: Engine,
+        engine: AnyEngine,
         *,
         rebuild_window_s: float,
         others: StatesOfOthers | None = None,

@@ -40,6 +40,7 @@ class RecentSteps:
     """The newest steps of one attempt, bounded in memory; written by one thread, read by others."""
 
     def __init__(self, limit: int) -> None:
+        self.limit = limit
         self._steps: deque[Step] = deque(maxlen=limit)
         self._lock = threading.Lock()
 

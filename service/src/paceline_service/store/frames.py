@@ -33,3 +33,5 @@ class CommittedFrame(msgspec.Struct, frozen=True, gc=False):
     packed_bytes: int
     first_seq: int = 0
     """Where the frames of its incarnation begin: retention has deleted those below."""
+    packed: bytes = b""
+    """As it came, where that is still known."""

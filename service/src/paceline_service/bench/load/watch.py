@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.errors import PacelineError
 from paceline_service.bench.load.shape import LoadShape
-from paceline_service.bench.machine import cpu_s, memory_kib
+from paceline_service.bench.machine import cpu_s, family, memory_kib
 from paceline_service.client import Client
 
 POLL_S = 0.25
@@ -83,7 +83,8 @@ class Watch:
             if self._pid and now_s >= memory_at_s:
                 memory_at_s = now_s + MEMORY_S
                 try:
-                    self.seen.rss_mib.append((now_s, memory_kib(self._pid)["rss"] / 1024))
+                    kib = sum(memory_kib(pid)["pss"] for pid in family(self._pid))
+                    self.seen.rss_mib.append((now_s, kib / 1024))
                 except OSError:
                     return  # the collector has ended
             try:
@@ -129,5 +130,8 @@ def lags_s(shape: LoadShape, began_s: float, judged: Sequence[tuple[float, int]]
 
 
 def cpu_of(pid: int) -> float:
-    """Return the CPU seconds of the collector so far, 0 where its pid is not known."""
-    return cpu_s(pid) if pid else 0.0
+    """Return the CPU seconds of the collector so far, 0 where its pid is not known.
+
+    With those of the process in which it has large jobs analysed.
+    """
+    return sum(map(cpu_s, family(pid))) if pid else 0.0
