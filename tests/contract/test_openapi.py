@@ -19,6 +19,7 @@ ROUTES = {
     "/v1/jobs/{job}/ranks": ["get"],
     "/v1/jobs/{job}/report": ["get"],
     "/v1/jobs/{job}/what-if": ["get"],
+    "/v1/jobs/{job}/expected": ["get"],
     "/v1/jobs/{job}/steps": ["get"],
     "/v1/jobs/{job}/events": ["get"],
     "/v1/jobs/{job}/incidents": ["get"],

@@ -66,6 +66,12 @@ JOB_IDLE_RATIO = _define("paceline_job_idle_ratio", GAUGE, "ratio", _JOB,
     "Share of the ranks' time that is exposed wait.")
 JOB_GAMMA_RATIO = _define("paceline_job_gamma_ratio", GAUGE, "ratio", _JOB,
     "Exposed communication over compute.")
+JOB_EXPECTED_STEP_SECONDS = _define("paceline_job_expected_step_seconds", GAUGE, "seconds", _JOB,
+    "Step that the job would take with healthy ranks, by its own compute, alpha and beta.")
+JOB_OBSERVED_STEP_SECONDS = _define("paceline_job_observed_step_seconds", GAUGE, "seconds", _JOB,
+    "Mean step that the job took, over the same steps.")
+JOB_STEP_GAP_SECONDS = _define("paceline_job_step_gap_seconds", GAUGE, "seconds", ("job", "part"),
+    "Observed less expected step, by what it comes from; the parts sum to the difference.")
 INFLIGHT_AGE_SECONDS = _define("paceline_inflight_collective_age_seconds", GAUGE, "seconds", _RANK,
     "Age of the oldest collective that a rank was in when it was last heard of; 0: in none.")
 JOB_RANKS = _define("paceline_job_ranks", GAUGE, "", ("job", "state"),

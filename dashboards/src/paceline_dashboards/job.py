@@ -185,6 +185,30 @@ def _steps() -> Section:
                 [query(q.SLOWDOWN, "slowdown S"), query(q.GAMMA, "gamma")],
             ),
         ),
+        line(
+            7,
+            lines(
+                "Expected and observed step",
+                "Expected: what healthy ranks would take, by the compute, the jitter, alpha and "
+                "beta fitted from this job. Both are means since the job began.",
+                [query(q.OBSERVED_STEP, "observed"), query(q.EXPECTED_STEP, "expected")],
+                unit="s",
+                overrides=[
+                    override(name, color={"mode": "fixed", "fixedColor": colour})
+                    for name, colour in (("observed", STANDS), ("expected", COMPUTE))
+                ],
+            ),
+            lines(
+                "Where the difference comes from",
+                "Observed less expected step. Host: hosts and input that come late. Slowdown: all "
+                "ranks slower than before. Unexplained: no finding stands for it.",
+                [query(q.STEP_GAP, "{{part}}")],
+                unit="s",
+                stacked=True,
+                from_zero=False,
+            ),
+            widths=(12, 12),
+        ),
     )
 
 

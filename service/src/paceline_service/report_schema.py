@@ -78,6 +78,72 @@ class ReportRank(BaseModel):
     cause: Cause | None = None
 
 
+class GapParts(BaseModel):
+    """The observed step less the expected one, by what it comes from; seconds per step."""
+
+    straggler: float
+    network: float
+    imbalance: float
+    host: float
+    slowdown: float
+    unexplained: float
+
+
+class ExpectedStep(BaseModel):
+    """The step that healthy ranks would take (docs/math/calibration.md); null: not known."""
+
+    steps: int | None
+    observed_step_s: float | None
+    expected_step_s: float | None
+    expected_step_interval_s: list[float] | None
+    gap_s: float | None
+    gap_ratio: float | None
+    compute_s: float | None
+    barrier_s: float | None
+    communication_s: float | None
+    gap_parts_s: GapParts | None
+    communication_modelled_ratio: float | None
+    reason: str | None = Field(description="Why nothing is expected; null: something is.")
+
+
+class ComputeRow(BaseModel):
+    """What the ranks of one peer group need by themselves."""
+
+    ranks: str
+    members: int
+    compute_s: float
+    compute_interval_s: list[float]
+
+
+class TransferRow(BaseModel):
+    """Alpha and beta of one process group and operation."""
+
+    group: str
+    op: str
+    links: list[list[int]]
+    members: int
+    sizes: int
+    largest_bytes: int
+    alpha_s: float | None
+    alpha_interval_s: list[float] | None
+    beta_s_per_byte: float | None
+    beta_interval_s_per_byte: list[float] | None
+    latency_s: float | None = Field(description="Per message of a ring.")
+    bandwidth_bytes_per_s: float | None = Field(description="Out of a rank.")
+    bandwidth_interval_bytes_per_s: list[float | None] | None
+    reason: str | None
+
+
+class Calibration(BaseModel):
+    """Compute and transfers of the job, fitted, with 95 % intervals."""
+
+    compute: list[ComputeRow]
+    transfers: list[TransferRow]
+    flops_per_step: float | None
+    flops_per_s_per_rank: float | None
+    flops_interval_per_s_per_rank: list[float] | None
+
+
 class Report(BaseModel):
     """``paceline.report/1`` (docs/report.md)."""
 
@@ -92,4 +158,6 @@ class Report(BaseModel):
     findings: list[Finding]
     data: ReportData
     what_if: dict[str, Any] | None = None
+    expected: ExpectedStep | None = None
+    calibration: Calibration | None = None
     ranks: list[ReportRank]

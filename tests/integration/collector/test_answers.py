@@ -65,6 +65,22 @@ def test_leaving_out_the_slow_rank_gives_back_what_it_costs(told: CollectorProce
         told.client().get_json("/v1/jobs/train/what-if", without="rank:7")
 
 
+def test_what_healthy_ranks_would_take_is_told_with_the_flops_of_a_rank(
+    told: CollectorProcess,
+) -> None:
+    path = "/v1/jobs/train/expected"
+    answer = told.client().get_json(path, parameters=66e6, tokens_per_step=4096)
+    block, calibration = answer["expected"], answer["calibration"]
+    assert block == told.client().get_json("/v1/jobs/train")["expected"]
+    assert block["gap_s"] > 0
+    assert sum(block["gap_parts_s"].values()) == pytest.approx(block["gap_s"], abs=1e-8)
+    assert calibration["flops_per_s_per_rank"] == pytest.approx(
+        6 * 66e6 * 4096 / 4 / calibration["compute"][0]["compute_s"], rel=1e-4
+    )
+    with pytest.raises(ProblemError, match="together"):
+        told.client().get_json(path, parameters=66e6)
+
+
 def test_ranks_tell_their_totals_and_how_they_ended(told: CollectorProcess) -> None:
     ranks = told.client().get_json("/v1/jobs/train/ranks")["ranks"]
     assert [row["rank"] for row in ranks] == [0, 1, 2, 3]

@@ -51,6 +51,7 @@ GETS = [
     ("/v1/jobs/{job}/ranks", ""),
     ("/v1/jobs/{job}/report", ""),
     ("/v1/jobs/{job}/what-if", "without=rank:1"),
+    ("/v1/jobs/{job}/expected", "parameters=66e6&tokens_per_step=4096"),
     ("/v1/jobs/{job}/steps", "phases=1&limit=3"),
     ("/v1/jobs/{job}/incidents", ""),
     ("/v1/jobs/{job}/settings", ""),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from paceline.vocabulary import Flag, Phase, RecordKind
+from paceline_service.analysis.expected.found import recaused
 from paceline_service.analysis.report import Report
 from tests.simulator.feed import analyse, feed
 from tests.simulator.job import Fault, Scenario, simulate
@@ -172,3 +173,13 @@ def test_the_report_as_json_holds_both_blocks() -> None:
     told = json.loads(json.dumps(report_of(JOB).to_dict(), allow_nan=False))
     assert told["expected"]["steps"] == 75
     assert {"compute", "transfers"} <= set(told["calibration"])
+
+
+def test_a_cause_that_launches_tell_later_takes_its_part_along() -> None:
+    report = report_of(faulty(Phase.BACKWARD))
+    assert report.expected is not None
+    (finding,) = report.findings
+    moved = recaused(report.expected, [finding], [replace(finding, cause="host")])["gap_parts_s"]
+    parts = report.expected["gap_parts_s"]
+    assert (moved["host"], moved["straggler"]) == (parts["straggler"], 0.0)
+    assert sum(moved.values()) == pytest.approx(sum(parts.values()))

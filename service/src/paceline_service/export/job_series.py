@@ -101,8 +101,20 @@ def _whole(values: Values, job: JobSample, shown: int) -> None:
     for metric, key in _RATIOS:
         if report.get(key) is not None:
             values[metric][name] = float(report[key])
+    _expected(values, job)
     for metric, key in _JOB_TIMES:
         values[metric][name] = sum(row.get(key, 0) for row in job.ranks) / 1e9
+
+
+def _expected(values: Values, job: JobSample) -> None:
+    """Add expected and observed step, once they are known."""
+    block = job.report.get("expected") or {}
+    if block.get("expected_step_s") is None:
+        return
+    values[metrics.JOB_EXPECTED_STEP_SECONDS][(job.job,)] = block["expected_step_s"]
+    values[metrics.JOB_OBSERVED_STEP_SECONDS][(job.job,)] = block["observed_step_s"]
+    for part, lost_s in block["gap_parts_s"].items():
+        values[metrics.JOB_STEP_GAP_SECONDS][job.job, part] = lost_s
 
 
 def _flags(values: Values, job: JobSample, rank_limit: int) -> None:

@@ -146,7 +146,17 @@ def _job_figures(report: Json, width: int) -> list[_Line]:
     lines = _paragraph("Job: " + "; ".join(parts) + ".", width) if parts else []
     # The evidence of an uneven pipeline says the same.
     told = "" if report.get("verdict") == "stage_imbalance" else words.replayed(report)
-    return lines + _paragraph(told, width)
+    return lines + _paragraph(told, width) + _expected(report, width)
+
+
+def _expected(report: Json, width: int) -> list[_Line]:
+    if not report.get("expected"):
+        return []
+    from paceline_service.export import expected_words
+
+    lines = _paragraph(expected_words.expected_sentence(report), width)
+    lines += _paragraph(expected_words.gap_sentence(report), width)
+    return lines + _bullets(expected_words.calibration_sentences(report), width)
 
 
 def _devices(report: Json, width: int) -> list[_Line]:

@@ -19,6 +19,7 @@ from paceline_service.jobs.event_log import event_log
 from paceline_service.jobs.event_stream import MEDIA_TYPE as EVENTS_MEDIA_TYPE
 from paceline_service.jobs.event_stream import EventStreams
 from paceline_service.jobs.events import Place, Wanted, job_events
+from paceline_service.jobs.expected import expected_answer
 from paceline_service.jobs.feed import DecodeRecords
 from paceline_service.jobs.pages import ranks_page, steps_page
 from paceline_service.jobs.service import DEFAULT_STEPS, MAX_STEPS, ChosenJobs, JobService
@@ -43,6 +44,7 @@ Without = Annotated[
     Query(description="`rank:3`, `rank:0-3` or `node:NAME`; may be given several times."),
 ]
 MAX_STEP = 2**62
+MAX_FLOPS = 1e30
 MAX_RANK_ROWS = 65_536
 DEFAULT_RANK_ROWS = 16_384
 
@@ -113,6 +115,28 @@ def jobs_router(
         await guard.require_job(request, "read", job)
         snapshot = await service.snapshot(await service.resolve(job, attempt))
         return answer(request, what_if(snapshot, without or []))
+
+    @router.get("/{job}/expected", response_model=schemas.Expected)
+    async def job_expected(
+        request: Request,
+        job: JobName,
+        attempt: Attempt = None,
+        flops_per_step: Annotated[
+            float | None, Query(gt=0, le=MAX_FLOPS, description="FLOP of a step of the whole job.")
+        ] = None,
+        parameters: Annotated[float | None, Query(gt=0, le=MAX_FLOPS)] = None,
+        tokens_per_step: Annotated[
+            float | None, Query(gt=0, le=MAX_FLOPS, description="With them FLOP are 6 P b.")
+        ] = None,
+    ) -> Response:
+        """Return the step that healthy ranks would take, and what was fitted for it."""
+        await guard.require_job(request, "read", job)
+        snapshot = await service.snapshot(await service.resolve(job, attempt))
+        content = expected_answer(
+            snapshot, flops_per_step=flops_per_step, parameters=parameters,
+            tokens_per_step=tokens_per_step,
+        )  # fmt: skip
+        return answer(request, content)
 
     @router.get("/{job}/steps", response_model=schemas.Steps)
     async def job_steps(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from paceline_service.report_schema import Cause, Report, Verdict
+from paceline_service.report_schema import Calibration, Cause, ExpectedStep, Report, Verdict
 
 __all__ = ["Report"]
 
@@ -74,6 +74,8 @@ class JobDetail(JobRow):
     attempts: list[AttemptRow]
     groups: list[GroupRow]
     nodes: dict[str, str]
+    expected: ExpectedStep | None = None
+    """The block of the report; null: the attempt has none."""
 
 
 class RankTelemetry(BaseModel):
@@ -113,6 +115,15 @@ class RankList(BaseModel):
 
     ranks: list[RankRow]
     next: str | None = Field(description="`cursor` of the next page; null: there is none.")
+
+
+class Expected(BaseModel):
+    """Expected against observed step time, and the fits behind it (docs/math/calibration.md)."""
+
+    job: str
+    attempt: int
+    expected: ExpectedStep | None
+    calibration: Calibration | None
 
 
 class WhatIfCandidate(BaseModel):

@@ -141,6 +141,7 @@ class JobService:
             "attempts": [self._attempt_json(attempt) for attempt in attempts],
             "groups": snapshot.groups,
             "nodes": snapshot.nodes,
+            "expected": snapshot.report.get("expected"),
         }
 
     async def snapshot(self, row: AttemptRow) -> Snapshot:

@@ -76,6 +76,9 @@ def expected_blocks(
     calibration = {
         "compute": [_compute_row(fit) for fit in _largest(fits)],
         "transfers": transfer_rows(sources.network, sources.groups),
+        "flops_per_step": None,
+        "flops_per_s_per_rank": None,
+        "flops_interval_per_s_per_rank": None,
     }
     if sums.steps < LEAST_STEPS or not len(sources.sample.step):
         return _unknown(

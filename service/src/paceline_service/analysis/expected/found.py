@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from paceline_service.analysis.costs.calibrate_gap import Losses
 from paceline_service.analysis.evidence.episode import Episode
@@ -84,3 +85,25 @@ def spans_of(findings: Iterable[Finding]) -> list[tuple[int, int]]:
 
 def _add(total: dict[str, float], part: str, more: float) -> None:
     total[part] = total.get(part, 0.0) + more
+
+
+def recaused(
+    expected: dict[str, Any], before: Sequence[Finding], after: Sequence[Finding]
+) -> dict[str, Any]:
+    """Return the block ``expected`` for findings that have got another cause since.
+
+    What a finding has cost of its part goes with it, by its share of the GPU-seconds.
+    """
+    parts = expected.get("gap_parts_s")
+    if not parts:
+        return expected
+    moved = dict(parts)
+    for old, new in zip(before, after, strict=True):
+        source, target = part_of_finding(old), part_of_finding(new)
+        if source == target:
+            continue
+        cost = sum(one.wasted_gpu_s or 0.0 for one in before if part_of_finding(one) == source)
+        lost_s = parts[source] * (old.wasted_gpu_s or 0.0) / cost if cost > 0 else 0.0
+        moved[source] = round(moved[source] - lost_s, 9)
+        moved[target] = round(moved[target] + lost_s, 9)
+    return {**expected, "gap_parts_s": moved}

@@ -20,6 +20,8 @@ MODELLED_CLASSES = 64
 """The costliest stand for all of them: a large job has thousands alike."""
 MAX_ROWS = 16
 """Groups and operations whose fit is told, those with the most exposed time first."""
+LOOKED_AT = 256
+"""Classes, the costliest first, among which these groups are looked for."""
 OFF_LINE = 0.1
 """A size that takes this much more or less than the line says is expected as it was measured: a
 library changes its algorithm with the size."""
@@ -94,7 +96,7 @@ def costliest(network: NetworkWatch) -> NDArray[np.intp]:
 def _model_ns(network: NetworkWatch, classes: NDArray[np.intp], level: FloatArray) -> FloatArray:
     """Return what each class takes by its line, or as it did in good health where none fits."""
     lines = {
-        (fit.group, fit.op, fit.source, fit.destination): (fit.alpha_ns, fit.beta_ns_per_byte)
+        _key(fit): (fit.alpha_ns, fit.beta_ns_per_byte)
         for fit in fits_of(network.table, network.evidence, classes)
     }
     size = sizes_of(network.table)[classes]
@@ -120,22 +122,44 @@ def transfer_rows(network: NetworkWatch, groups: Sequence[Group]) -> list[dict[s
         return []
     size = sizes_of(table)
     cost = network.exposed_ns + 1e-9 * size * table.members
-    series, of = np.unique(table.series, return_inverse=True)
-    total = np.bincount(of.reshape(-1), weights=cost, minlength=len(series))
+    shown: dict[int, list[int]] = {}
+    for number in np.argsort(-cost, kind="stable")[:LOOKED_AT].tolist():
+        mine = shown.setdefault(int(table.series[number]), [])
+        mine.append(number)
+    first = [classes[0] for classes in shown.values()][:MAX_ROWS]
+    fits = fits_of(table, network.evidence, np.array(first, dtype=np.intp))
+    of_series = {_key(fit): fit for fit in fits}
+    chosen = np.flatnonzero(np.isin(table.series, table.series[first]))
+    level, error = network.evidence.level(chosen)
     rows = []
-    for number in np.argsort(-total, kind="stable")[:MAX_ROWS].tolist():
-        classes = np.flatnonzero(of.reshape(-1) == number)
-        fits = fits_of(table, network.evidence, classes)
-        if fits:
-            rows.append(_row(network, fits[0], classes, groups))
+    for number in first:
+        fit = of_series.get(tuple(table.columns[number, :4].tolist()))
+        if fit is None:
+            continue
+        mine = (table.series[chosen] == table.series[number]) & ~np.isnan(level)
+        took_ns = np.exp(level[mine])
+        row = _row(fit, groups)
+        if fit.alpha_ns is not None:
+            intervals = line_intervals(size[chosen[mine]], took_ns, took_ns * error[mine])
+            _tell_line(row, fit, *intervals)
+        rows.append(row)
     return rows
 
 
-def _row(
-    network: NetworkWatch, fit: TransferFit, classes: NDArray[np.intp], groups: Sequence[Group]
-) -> dict[str, Any]:
+def _key(fit: TransferFit) -> tuple[int, int, int, int]:
+    return fit.group, fit.op, fit.source, fit.destination
+
+
+def _row(fit: TransferFit, groups: Sequence[Group]) -> dict[str, Any]:
     pair = fit.source >= 0
-    row: dict[str, Any] = {
+    reason = None
+    if fit.alpha_ns is None:
+        reason = (
+            "all transfers had one size: start-up time cannot be told from the price of a byte"
+            if fit.sizes < 2
+            else "the sizes lie too close together, or the noise hides what they differ by"
+        )
+    return {
         "group": groups[fit.group].name,
         "op": op_name(Op(fit.op)),
         "links": [[fit.source, fit.destination]] if pair else [],
@@ -146,34 +170,28 @@ def _row(
         "beta_s_per_byte": None, "beta_interval_s_per_byte": None,
         "latency_s": None, "bandwidth_bytes_per_s": None,
         "bandwidth_interval_bytes_per_s": None,
-        "reason": None,
+        "reason": reason,
     }  # fmt: skip
-    if fit.alpha_ns is None or fit.beta_ns_per_byte is None:
-        row["reason"] = (
-            "all transfers had one size: start-up time cannot be told from the price of a byte"
-            if fit.sizes < 2
-            else "the sizes lie too close together, or the noise hides what they differ by"
-        )
-        return row
-    level, error = network.evidence.level(classes)
-    known = ~np.isnan(level)
-    size = sizes_of(network.table)[classes][known]
-    took_ns = np.exp(level[known])
-    alphas, betas = line_intervals(size, took_ns, took_ns * error[known])
+
+
+def _tell_line(
+    row: dict[str, Any], fit: TransferFit, alphas: tuple[float, float], betas: tuple[float, float]
+) -> None:
+    assert fit.alpha_ns is not None, "a line was fitted"
+    assert fit.beta_ns_per_byte is not None, "a line was fitted"
     row["alpha_s"], row["alpha_interval_s"] = _s(fit.alpha_ns), [_s(end) for end in alphas]
     row["beta_s_per_byte"] = _s(fit.beta_ns_per_byte)
     row["beta_interval_s_per_byte"] = [_s(end) for end in betas]
-    members = row["members"]
-    per_message = 1 if pair else _RING_MESSAGES.get(Op(fit.op), 0) * (members - 1)
-    if per_message:
-        sent = 1.0 if pair else busbw_factor(fit.op, members)
-        row["latency_s"] = _s(fit.alpha_ns / per_message)
+    pair = fit.source >= 0
+    messages = 1 if pair else _RING_MESSAGES.get(Op(fit.op), 0) * (fit.members - 1)
+    if messages:
+        sent = 1.0 if pair else busbw_factor(fit.op, fit.members)
+        row["latency_s"] = _s(fit.alpha_ns / messages)
         row["bandwidth_bytes_per_s"] = _digits(sent * 1e9 / fit.beta_ns_per_byte)
         row["bandwidth_interval_bytes_per_s"] = [
             _digits(sent * 1e9 / betas[1]),
             _digits(sent * 1e9 / betas[0]) if betas[0] > 0 else None,
         ]
-    return row
 
 
 def _s(time_ns: float) -> float:

@@ -260,12 +260,11 @@ class Evidence:
         level = np.full(len(classes), np.nan)
         error = np.full(len(classes), np.nan)
         some = np.flatnonzero(seen > 0)
-        level[some] = np.nanmedian(values[some], axis=1)
+        level[some] = _median_of_first(values[some], seen[some])
         level = np.where(state["learned"], state["centre"], level)
         deviation = np.abs(values[some] - level[some, None])
-        error[some] = (
-            CENTRE_ERROR * MAD_TO_SD * np.nanmedian(deviation, axis=1) / np.sqrt(seen[some])
-        )
+        spread = MAD_TO_SD * _median_of_first(deviation, seen[some])
+        error[some] = CENTRE_ERROR * spread / np.sqrt(seen[some])
         return level, error
 
     def total(self, classes: NDArray[np.intp] | slice = slice(None)) -> FloatArray:
@@ -292,6 +291,13 @@ class Evidence:
         self.state["slow"][ended] = False
         self.state["evidence"][ended] = 0.0
         return np.asarray(ended)
+
+
+def _median_of_first(values: FloatArray, count: Int64Array) -> FloatArray:
+    """Return the median of the first ``count`` values of each row; the others are NaN."""
+    ordered = np.sort(values, axis=1)  # NaN comes last
+    row = np.arange(len(values))
+    return np.asarray((ordered[row, (count - 1) // 2] + ordered[row, count // 2]) / 2)
 
 
 def _bet(evidence: FloatArray, row: int, where: BoolArray, exceeded: BoolArray) -> None:

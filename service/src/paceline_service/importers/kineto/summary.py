@@ -118,7 +118,14 @@ def with_causes(report: Report, arrivals: LastArrivals, nodes: Mapping[int, str]
         if finding is not before
         for rank in finding.ranks
     }
-    return replace(report, findings=findings, ranks=report.ranks.with_causes(told))
+    expected = report.expected
+    if expected is not None and told:
+        from paceline_service.analysis.expected.found import recaused
+
+        expected = recaused(expected, report.findings, findings)
+    return replace(
+        report, findings=findings, ranks=report.ranks.with_causes(told), expected=expected
+    )
 
 
 def _with_cause(finding: Finding, arrivals: LastArrivals, nodes: Mapping[int, str]) -> Finding:

@@ -300,7 +300,7 @@ def _finished(report: Report, moments: Moments, ranks: RankMap, notes: list[str]
         verdict = findings[0].kind if findings else "healthy"
     return replace(
         report, notes=told, findings=findings, verdict=verdict, slowdown=None, idle_ratio=None,
-        gamma=None, what_if=None,
+        gamma=None, what_if=None, expected=None, calibration=None,
     )  # fmt: skip
 
 
