@@ -14,6 +14,7 @@ from paceline.event_log import LogTelemetry
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.report import Finding, Report
 from paceline_service.export.words import headline
+from paceline_service.jobs import checkpoint_codec
 
 Value = Callable[[int, int], int]
 """Of rank and check, what the digest is."""
@@ -178,4 +179,4 @@ def test_memory_stays_bounded_and_the_state_can_be_written_down() -> None:
             one = sample(rank, check, check + rank * (check % 2), count=4)
             analysis.add_telemetry(rank, [one])
     assert len(pickle.dumps(analysis._replicas, 5)) < 100_000
-    assert not desync(pickle.loads(pickle.dumps(analysis, 5)).report())
+    assert not desync(checkpoint_codec.load(checkpoint_codec.dump(analysis)).report())

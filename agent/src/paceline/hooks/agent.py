@@ -252,7 +252,7 @@ class Agent:
 
         sets = ReplicaSets(self._patches, tell)
         sets.install(self._finder.when_imported)
-        tell(f"every {every} steps")
+        tell("every step" if every == 1 else f"every {every} steps")
         recorder.replicas = ReplicaCheck(torch, recorder, every, sets)
 
     def _describe(self, entry: dict[str, object]) -> None:

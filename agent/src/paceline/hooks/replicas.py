@@ -23,6 +23,8 @@ PART_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """So much is read at a check, 3 to 10 ms on one core, under 1 ms on a GPU; more goes in turns."""
 CHECKS_OF_A_PART = 2
 """Each part is read at two checks in a row: one alone names nobody (docs/replicas.md)."""
+_AT_ONCE = frozenset({"cpu"})
+"""Where a sum is there when it was asked for."""
 MAX_SETS = 16
 MAX_WAITING = 16
 _MAX_STEP = (1 << 62) - 1
@@ -100,7 +102,7 @@ class ReplicaCheck:
         part_bytes = PART_BYTES.get(kind, 0)
         if not part_bytes:
             return
-        if kind == "cuda" and (
+        if kind not in _AT_ONCE and (
             torch.cuda.is_current_stream_capturing() or len(self._waiting) >= MAX_WAITING
         ):
             return
@@ -112,7 +114,7 @@ class ReplicaCheck:
             part=part, parts=len(parts),
         )  # fmt: skip
         sums = sums_of(torch, tensors, parts[part])
-        if kind == "cpu":
+        if kind in _AT_ONCE:
             self._write(known, [int(value) for value in sums])
         elif sums:
             self._waiting.append(_begin_fetch(torch, sums, known))

@@ -49,6 +49,7 @@ const FLAG_WORDS = { straggler: "slow", hang: "missing", desync: "out of step" }
 /** One word for what a finding says of `ranks`. */
 export function flagWord(report, ranks) {
   const finding = report?.findings.find((one) => one.ranks?.some((rank) => ranks.includes(rank)));
+  if (finding?.kind === "desync" && !finding.collective) return "differs";
   return FLAG_WORDS[finding?.kind] ?? "named";
 }
 

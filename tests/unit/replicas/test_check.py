@@ -1,0 +1,164 @@
+"""When a rank takes its digests, and that nothing waits for a device that is slow to give them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from paceline.hooks import replicas
+from paceline.hooks.patches import Patches
+from paceline.hooks.replica_sets import ReplicaSets
+from paceline.hooks.replicas import ReplicaCheck
+from paceline.ring.replicas import ReplicaDigest
+
+
+class Module:
+    """What the check looks at in a module of DistributedDataParallel."""
+
+    mixed_precision = None
+    require_forward_param_sync = True
+    _comm_hooks: tuple[()] = ()
+    _join_config = SimpleNamespace(enable=False)
+    process_group = SimpleNamespace(_get_sequence_number_for_group=lambda: 5)
+
+    def __init__(self) -> None:
+        self._module_parameters = [torch.nn.Parameter(torch.ones(10)) for _ in range(3)]
+
+
+class Rank:
+    """A training thread; ``steps`` lets it update so often.
+
+    Args:
+        every: steps between two checks.
+        fake: what stands in for torch.
+    """
+
+    def __init__(self, every: int, fake: Any = torch, group_size: int = 4) -> None:
+        self.written: list[ReplicaDigest] = []
+        self.failures: list[Exception] = []
+        self.module = Module()
+        self.recorder: Any = SimpleNamespace(
+            clock=SimpleNamespace(step=-1), level="full", failed=self.failures.append,
+            writer=SimpleNamespace(digest=self.written.append),
+            groups=SimpleNamespace(get=lambda group: SimpleNamespace(index=2, size=group_size)),
+        )  # fmt: skip
+        sets = ReplicaSets(Patches(), lambda what: None)
+        sets._ddp.append(weakref.ref(self.module))
+        self.optimizer = torch.optim.SGD(self.module._module_parameters, lr=0.1)
+        self.check = ReplicaCheck(fake, self.recorder, every, sets)
+
+    def steps(self, count: int) -> list[int]:
+        """Return the steps of the digests so far."""
+        for _ in range(count):
+            self.recorder.clock.step += 1
+            self.check.optimizer_begins(self.optimizer)
+            self.check.optimizer_begins(self.optimizer)  # a second optimizer of the same step
+        return [one.step for one in self.written]
+
+
+class Device:
+    """Torch whose device is as slow as the test says; the rest is torch itself."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.capturing = False
+        query: Callable[[], bool] = lambda: self.done  # noqa: E731
+        self.cuda = SimpleNamespace(
+            is_current_stream_capturing=lambda: self.capturing,
+            device=lambda device: nullcontext(),
+            Event=lambda: SimpleNamespace(record=lambda: None, query=query),
+        )
+
+    def empty(self, size: int, *, pin_memory: bool, **more: Any) -> torch.Tensor:
+        """Return memory; none can be pinned here."""
+        assert pin_memory
+        return torch.empty(size, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    monkeypatch.setattr(replicas, "_AT_ONCE", frozenset())
+    return Device()
+
+
+def test_a_digest_is_taken_once_in_every_nth_step_and_not_at_level_off() -> None:
+    rank = Rank(every=3)
+    assert rank.steps(8) == [0, 3, 6]
+    assert {(one.group, one.seq, one.part, one.parts) for one in rank.written} == {(2, 5, 0, 1)}
+    rank.recorder.level = "off"
+    assert rank.steps(6) == [0, 3, 6]
+
+
+def test_a_group_of_one_rank_and_no_check_asked_for_take_none() -> None:
+    assert Rank(every=1, group_size=1).steps(3) == []
+    assert Rank(every=0).steps(3) == []
+
+
+def test_who_holds_the_same_finds_the_same_and_a_flip_changes_it_from_then_on() -> None:
+    one, other = Rank(every=1), Rank(every=1)
+    one.steps(2)
+    other.steps(2)
+    assert [d.digest for d in one.written] == [d.digest for d in other.written]
+    other.module._module_parameters[1].data.view(torch.int32)[3] ^= 1
+    one.steps(2)
+    other.steps(2)
+    assert [a.digest == b.digest for a, b in zip(one.written, other.written, strict=True)] == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_large_models_are_read_in_parts_each_at_two_checks_in_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replicas, "PART_BYTES", {"cpu": 40, "cuda": 40})
+    rank = Rank(every=5)
+    rank.steps(31)
+    assert [(one.part, one.parts) for one in rank.written] == [
+        (0, 3), (0, 3), (1, 3), (1, 3), (2, 3), (2, 3), (0, 3),
+    ]  # fmt: skip
+
+
+def test_a_device_is_not_waited_for_and_its_digest_comes_later_with_its_own_step(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = Rank(every=2, fake=device)
+    assert rank.steps(4) == []
+    device.done = True
+    assert rank.steps(1) == [0, 2, 4]  # the third was enqueued and done before the second call
+    at_once = Rank(every=2)
+    monkeypatch.undo()
+    assert at_once.steps(1) == [0]
+    assert rank.written[0].digest == at_once.written[0].digest
+    monkeypatch.setattr(replicas, "_AT_ONCE", frozenset())
+    device.done = False
+    for _ in range(100):
+        rank.steps(1)
+    assert len(rank.check._waiting) == replicas.MAX_WAITING
+    device.done = True
+    rank.check.flush()
+    assert not rank.check._waiting
+    assert not rank.failures
+
+
+def test_nothing_is_enqueued_into_a_graph_that_is_captured(device: Device) -> None:
+    rank = Rank(every=1, fake=device)
+    device.capturing = device.done = True
+    assert rank.steps(3) == []
+    device.capturing = False
+    assert rank.steps(2) == [3, 4]
+
+
+def test_a_failure_is_counted_once_and_ends_the_checks() -> None:
+    rank = Rank(every=1)
+    rank.module._join_config = None  # type: ignore[assignment]
+    rank.steps(5)
+    assert len(rank.failures) == 1
