@@ -14,12 +14,12 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "models.md"
-_COMMAND = re.compile(r"^    paceline (.+)$")
+_COMMAND = re.compile(r"^    paceline ((?:plan|simulate) [^|>]+)$")
 _PICTURE = re.compile(r"^!\[[^\]]*\]\((img/models/([a-z-]+)\.png)\)$")
 
 
 def commands(page: str) -> Iterator[list[str]]:
-    """Yield the arguments of every command that stands in a line of its own."""
+    """Yield the arguments of every command of models that stands in a line of its own."""
     for line in page.splitlines():
         found = _COMMAND.match(line)
         if found:
