@@ -7,6 +7,7 @@ from dataclasses import replace
 from paceline_service.analysis.costs.layouts import every_layout, layout_words
 from paceline_service.analysis.costs.memory import memory_of
 from paceline_service.analysis.costs.step import Job, Step, step_of
+from paceline_service.analysis.costs.strategies import Layout
 from paceline_service.analysis.costs.words import bytes_of, times_column
 from paceline_service.commands.answer import Table
 from paceline_service.commands.plan_step_tables import PART_WORDS
@@ -18,9 +19,13 @@ _SHOWN = 10
 def best_layouts(job: Job, limit_bytes: int) -> list[Step]:
     """Return the steps of the fastest layouts that fit into a device's memory."""
     machine = job.machine
-    layouts = every_layout(
-        machine.ranks, machine.local, job.model, job.batch, job.micro_batch
-    )  # fmt: skip
+    uneven = job.layout.pipeline.slowest_stage_ratio
+    layouts = (
+        _with_uneven_stages(layout, uneven)
+        for layout in every_layout(
+            machine.ranks, machine.local, job.model, job.batch, job.micro_batch
+        )
+    )
     fitting = [
         replace(job, layout=layout)
         for layout in layouts
@@ -30,6 +35,14 @@ def best_layouts(job: Job, limit_bytes: int) -> list[Step]:
         <= limit_bytes
     ]
     return sorted((step_of(one) for one in fitting), key=lambda step: step.step_s)[:_SHOWN]
+
+
+def _with_uneven_stages(layout: Layout, ratio: float) -> Layout:
+    stages = layout.pipeline.stages
+    if stages == 1 or ratio == 1:
+        return layout
+    pipeline = replace(layout.pipeline, slowest_stage_ratio=min(ratio, float(stages)))
+    return replace(layout, pipeline=pipeline)
 
 
 def search_table(now: Step, found: list[Step]) -> Table:
