@@ -78,6 +78,17 @@ def test_staleness_in_steps_is_counted_from_the_slowest_rank() -> None:
     assert run.staleness.steps_histogram() == [2, 1, 2, 1]
 
 
+def test_of_very_many_updates_some_of_every_rank_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = sweep(STRAGGLER, 400)[-1].staleness
+    monkeypatch.setattr("paceline_service.simulate.staleness.MOST_LOOKED_AT", 400)
+    some = sweep(STRAGGLER, 400)[-1].staleness
+    assert len(some.steps) == -(-1600 // 5)  # every fifth: every fourth would be of one rank
+    assert some.steps.mean() == pytest.approx(whole.steps.mean(), rel=0.05)
+    assert some.updates.mean() == pytest.approx(whole.updates.mean(), rel=0.05)
+
+
 @pytest.mark.parametrize("bound", [-1, 1.5, math.nan])
 def test_a_bound_that_is_none_is_refused(bound: float) -> None:
     with pytest.raises(ConfigError, match="whole numbers of steps from 0, or inf"):

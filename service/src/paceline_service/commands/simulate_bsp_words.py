@@ -12,6 +12,8 @@ from paceline_service.simulate.bsp import Bsp
 _STANDS_OUT = 1.1
 """Times the mean of the ranks: such a rank is called a straggler."""
 _MATTERS = 0.02
+_FEW = 5
+"""So often somebody is the last by chance."""
 _EXPLAINED = 0.05
 """Of the measured step: a model of one barrier is not asked for more."""
 
@@ -49,7 +51,8 @@ def _erratic(run: Bsp) -> int | None:
     counts, (steps, ranks) = lasts(run), run.compute_s.shape
     most = max(range(ranks), key=counts.__getitem__)
     turn = steps / ranks
-    return most if counts[most] > 1.5 * turn + 4 * turn**0.5 else None
+    often = max(1.5 * turn + 4 * turn**0.5, steps / 10, _FEW)
+    return most if counts[most] > often else None
 
 
 def _told_erratic(run: Bsp, source: Source, rank: int, cost: float) -> str:

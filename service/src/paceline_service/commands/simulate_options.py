@@ -20,6 +20,9 @@ DEFAULT_RANKS = "20ms,22ms,21ms,38ms"
 DEFAULT_NOISE = "uniform:2ms"
 DEFAULT_COMMUNICATION = "6ms"
 MOST_RANKS = 1_000_000
+MOST_SLOW = 1_000_000
+LONGEST_S = 1e6
+"""Of a step; what is longer has a mistaken unit."""
 MOST_TIMES = 20_000_000
 """Step times held at once: steps times ranks."""
 RanksOption = Annotated[
@@ -47,6 +50,7 @@ CommunicationOption = Annotated[
 SeedOption = Annotated[
     int, typer.Option(metavar="N", help="Of the draws, which are those of random.Random(N).")
 ]
+_SHORTEST_S = 1e-9 * (1 - 1e-9)
 _T = TypeVar("_T")
 _ENTRY = re.compile(r"\s*(?P<time>[^~*]*?)\s*(?:~(?P<law>[^*]+?))?\s*(?:\*(?P<count>[^~*]*))?\s*")
 """A time, perhaps its law, perhaps how many ranks have it."""
@@ -92,7 +96,7 @@ def ranks_of(text: str) -> tuple[Floats, list[str]]:
         times = units.parse_count(count, "--ranks", unit="ranks behind *") if count else 1
         if len(values) + times > MOST_RANKS:
             raise ConfigError(f"--ranks {text!r} is over {MOST_RANKS:,} ranks: give fewer")
-        values += [units.parse_duration_s(time, "--ranks")] * times
+        values += [_time_s(time, "--ranks")] * times
         laws += [part["law"] or ""] * times
     if len(values) == 1:
         raise ConfigError(
@@ -126,9 +130,9 @@ def factors_of(text: str) -> list[float]:
     """
 
     def one(word: str) -> float:
-        expected = "how many times as long a slow rank takes, 1 or more, such as 1.5"
+        expected = f"how many times as long a slow rank takes, 1 to {MOST_SLOW:,}, such as 1.5"
         value = number(word, word, expected, "--slow")
-        if not 1 <= value < math.inf:
+        if not 1 <= value <= MOST_SLOW:
             raise ConfigError(f"--slow is {word!r}: give {expected}")
         return value
 
@@ -162,20 +166,34 @@ def communication_of(text: str | None, default_s: float | None = None) -> float:
     """
     if text is None and default_s is not None:
         return default_s
-    return units.parse_duration_s(text or DEFAULT_COMMUNICATION, "--communication", zero=True)
+    return _time_s(text or DEFAULT_COMMUNICATION, "--communication", zero=True)
 
 
-def check_size(steps: int, ranks: int) -> None:
+def check_size(steps: int, ranks: int, most: int = MOST_TIMES) -> None:
     """Refuse what would not fit into memory.
+
+    Args:
+        steps: of each rank.
+        ranks: of them.
+        most: step times.
 
     Raises:
         ConfigError: it would not.
     """
-    if steps * ranks > MOST_TIMES:
+    if steps * ranks > most:
         raise ConfigError(
             f"--steps {steps:,} of {ranks:,} ranks are {steps * ranks:,} step times: give at most "
-            f"{max(MOST_TIMES // ranks, 1):,} steps"
+            f"{max(most // ranks, 1):,} steps"
         )
+
+
+def _time_s(text: str, argument: str, *, zero: bool = False) -> float:
+    seconds = units.parse_duration_s(text, argument, zero=zero)
+    if seconds > LONGEST_S or 0 < seconds < _SHORTEST_S:
+        raise ConfigError(
+            f"{argument} is {text!r}: give the time of a step, from 1ns to 1,000,000s"
+        )
+    return seconds
 
 
 def _each(text: str, read: Callable[[str], _T]) -> set[_T]:

@@ -27,7 +27,7 @@ from paceline_service.commands.simulate_source import Source, source_of
 from paceline_service.export.units import format_ratio
 from paceline_service.simulate.draws import generator
 from paceline_service.simulate.local_steps import LocalRun, local_steps
-from paceline_service.simulate.ssp import SspRun, Steps, ssp
+from paceline_service.simulate.ssp import MOST_TIMES, SspRun, Steps, ssp
 
 if TYPE_CHECKING:
     from paceline_service.export.plots import Drawing
@@ -71,7 +71,7 @@ def simulate_ssp(
     """
     source = source_of(ranks, noise, communication, ranks_from)
     count = units.whole(steps, "--steps", "steps")
-    check_size(count, len(source.names))
+    check_size(count, len(source.names), MOST_TIMES // 2)
     wanted = bounds_of(bounds)
     if local is None:
         lengths = [one for one in map(int, _LOCAL.split(",")) if one <= count]

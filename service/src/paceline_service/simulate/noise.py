@@ -16,6 +16,9 @@ from paceline.errors import ConfigError
 Floats = NDArray[np.float64]
 MOST_NORMAL = 1 / 3
 """A wider normal law would be negative in more than 0.1 % of the draws."""
+MOST_SPREAD = 3
+"""Of a law without an upper end: what spreads more is no time of computing the same thing."""
+MOST_PAUSE = 1_000_000
 LAWS = {
     "constant": "no spread",
     "uniform": "half the width of the interval",
@@ -110,6 +113,10 @@ class Noise:
                 f"a standard deviation of {widest:.0%} of the mean makes times negative: give at "
                 f"most {MOST_NORMAL:.0%}, or take lognormal or gamma"
             )
+        elif law in ("lognormal", "gamma") and widest > MOST_SPREAD:
+            wrong = f"a spread of {widest:.0%} of the mean: give at most {MOST_SPREAD:.0%}"
+        elif law == "pause" and widest > MOST_PAUSE:
+            wrong = f"a pause of {widest:g} steps: give at most {MOST_PAUSE:,} times the mean"
         elif law == "pause" and not 0 <= self.probability <= 1:
             wrong = f"the probability {self.probability:g}: give one from 0 to 1, or in per cent"
         if wrong:

@@ -17,10 +17,8 @@ from paceline_service.simulate.noise import Floats
 from paceline_service.simulate.profile import Ranks
 from paceline_service.simulate.staleness import Staleness, staleness
 
-MOST_TIMES = 40_000_000
-"""Step times held at once, 8 bytes each."""
-_ROWS = 256
-"""So many steps are drawn at a time beyond those that are asked for."""
+MOST_TIMES = 10_000_000
+"""Step times held at once; of each some ten numbers of 8 bytes are needed in between."""
 
 
 class Steps:
@@ -145,4 +143,5 @@ def _further(
         start_s, ready_s = np.vstack([start_s, starts]), np.vstack([ready_s, readies])
         have = wanted
         yield start_s, ready_s
-        wanted = have + min(max(count // 4, 1), _ROWS)
+        # A bound needs a few steps more, ranks that are much faster need many.
+        wanted = have + (max(count // 8, 1) if have == count else have // 2 + 1)
