@@ -93,7 +93,7 @@ def _lab(
     slow_rank: Annotated[
         int | None, typer.Option(help="Which rank pauses; default the last.")
     ] = None,
-    fault_ms: Annotated[float, typer.Option(help="For how long it pauses in every step.")] = 60.0,
+    fault_ms: Annotated[float, typer.Option(help="For how long it pauses in every step.")] = 100.0,
     log: Annotated[
         Path, typer.Option(metavar="FILE", help="Every synchronization, as lines of JSON.")
     ] = DEFAULT_LOG,

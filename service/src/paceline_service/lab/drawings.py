@@ -36,7 +36,7 @@ def step_drawing(
         end = last + (sync.transfer_s or 0.0) * 1e3
         says = f"{KINDS[sync.call.op]} of {carried(sync)}"
         spans = [Span(first, last, "wait", says), Span(last, end, "comm", says)]
-        first_part = carried(sync).split()[0]
+        first_part = carried(sync).split()[0].rstrip(",")
         rows.append(Lane(f"{_SHORT[sync.call.op]} {sync.bucket.bucket} {first_part}", spans))
     return [lanes(f"A typical step, {name}", "ms from its begin", rows, _MEANING)]
 

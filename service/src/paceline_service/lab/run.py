@@ -103,11 +103,11 @@ def job_environment(
 
 def _show(job: Job, feed: Feed, console: Console) -> None:
     """Watch the job: one line that changes in a terminal, a line now and then elsewhere."""
-    said_s = time.monotonic()
+    said_s, said = float("-inf"), ""
 
     def line() -> str:
-        said = [text for text in job.lines() if text.startswith("step ")]
-        return said[-1] if said else headline_of(None)
+        steps = [text for text in job.lines() if text.startswith("step ")]
+        return steps[-1] if steps else headline_of(None)
 
     def picture() -> Text:
         losses = [point.loss for point in job.losses()][-SPARK_CELLS:]
@@ -115,11 +115,11 @@ def _show(job: Job, feed: Feed, console: Console) -> None:
         return Text.assemble((spark, "green"), "  " if spark else "", line())
 
     def plain() -> None:
-        nonlocal said_s
+        nonlocal said_s, said
         feed.poll()
-        if job.status() is None and time.monotonic() - said_s >= PLAIN_PERIOD_S:
-            said_s = time.monotonic()
-            console.print(line(), soft_wrap=True, markup=False)
+        if line() != said and time.monotonic() - said_s >= PLAIN_PERIOD_S:
+            said_s, said = time.monotonic(), line()
+            console.print(said, soft_wrap=True, markup=False)
 
     if not console.is_terminal:
         watch(job, feed, plain)

@@ -47,9 +47,9 @@ def learned(all_figures: Sequence[StretchFigures]) -> str:
     """Say whether the loss fell; every stretch begins with the same model and sees the same."""
     best = all_figures[0]
     count = len(best.stretch.losses)
-    fell = f"from {best.first_loss:.2f} to {best.last_loss:.2f} in {count} steps"
+    fell = f"from {digits(best.first_loss)} to {digits(best.last_loss, 2)} in {count} steps"
     if not all(figures.learned for figures in all_figures):
-        return f"The loss did not fall ({fell}): train longer with --steps"
+        return f"The loss did not fall ({fell}): train longer with --steps."
     told = (
         f"It learns: the loss fell {fell}, and {format_ratio(best.stretch.accuracy)} of sentences "
     )
