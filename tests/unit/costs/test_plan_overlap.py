@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return capsys.readouterr().err
 
 
-def report(tmp_path: Path, **trace: Any) -> str:
+def report(tmp_path: Path, transfers: Sequence[object] = (), **trace: Any) -> str:
     """Write a report of 4 ranks and 10 steps with two collectives each."""
     ranks = [{"rank": r, "self_ns": 3e9, "wait_ns": 0, "exposed_comm_ns": 5e8} for r in range(4)]
     data = {"trace": {"ranks": ranks, "collectives": 20, **trace}} if trace else {}
@@ -31,7 +32,7 @@ def report(tmp_path: Path, **trace: Any) -> str:
     path.write_text(
         json.dumps(
             {"schema": "paceline.report/1", "job": {"steps": 10, "collectives": 20},
-             "ranks": ranks, "data": data}
+             "ranks": ranks, "data": data, "calibration": {"transfers": list(transfers)}}
         )
     )  # fmt: skip
     return str(path)
@@ -95,6 +96,30 @@ def test_waiting_inside_collectives_makes_the_hidden_share_uncertain_and_is_said
     assert answer["measured"]["transfer_s"] == pytest.approx(0.040)
     assert answer["measured"]["hidden_ratio"] == pytest.approx([0.0, 0.25])
     assert any("waits 20 ms a step" in sentence for sentence in answer["meaning"])
+
+
+def test_links_that_the_job_itself_tells_give_the_best_bucket_of_that_job(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fitted = {
+        "op": "all_reduce", "members": 4, "alpha_s": 60e-6, "latency_s": 10e-6,
+        "bandwidth_bytes_per_s": 10e9,
+    }  # fmt: skip
+    path = report(tmp_path, [fitted], job=busy(0.300, 0.060, 0.050), wait_ns=0)
+    answer = answer_of(capsys, "plan", "overlap", "--report", path)
+    told = answer["input"]
+    assert (told["ranks"], told["alpha_s"]) == (4, pytest.approx(10e-6))
+    # Two all-reduces of the job took 60 ms, latencies included; one would take one latency less.
+    assert told["all_reduce_s"] == pytest.approx(0.060 - 60e-6)
+    assert told["gradient_bytes"] == pytest.approx((0.060 - 120e-6) * 10e9 * 4 / 6, rel=1e-6)
+    assert answer["best_buckets"] == pytest.approx((0.200 - 0.060) / 60e-6, rel=0.01)
+
+
+def test_a_report_that_lacks_figures_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = report(tmp_path, job={"compute_ns": "much"})
+    assert "is incomplete" in refused(capsys, "--report", path)
 
 
 def test_a_report_without_traces_needs_the_time_of_the_all_reduce(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,38 @@ from paceline_service.analysis.costs.overlap_measured import (
     Measured,
     measured_from_trace,
 )
+from paceline_service.analysis.costs.units import positive
 
 _NS = 1e-9
 _SCHEMA = "paceline.report/1"
 
 
-def read_measured(path: Path, backward_s: float | None, all_reduce_s: float | None) -> Measured:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedLink:
+    """What the transfers of the job say of its links (docs/math/calibration.md).
+
+    Attributes:
+        all_reduce_s: an all-reduce of nothing: alpha of the fit.
+        alpha_s: of a message.
+        bytes_per_s: out of a rank.
+        ranks: of the group.
+    """
+
+    all_reduce_s: float
+    alpha_s: float
+    bytes_per_s: float
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A report's overlap, and its links where its transfers had sizes enough to tell."""
+
+    measured: Measured
+    link: FittedLink | None
+
+
+def read_job(path: Path, backward_s: float | None, all_reduce_s: float | None) -> Job:
     """Return what a report tells of communication and what it hides behind.
 
     Args:
@@ -31,6 +57,19 @@ def read_measured(path: Path, backward_s: float | None, all_reduce_s: float | No
         InputError: the file is no report, or tells too little.
     """
     report = _report(path)
+    try:
+        link = _link(report)
+        measured = _measured(report, path, all_reduce_s)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"--report {path}: is incomplete: {error!r}") from error
+    if backward_s is not None:
+        measured = replace(measured, backward_s=backward_s)
+    if link is not None:
+        measured = replace(measured, latency_s=link.all_reduce_s)
+    return Job(measured=measured, link=link)
+
+
+def _measured(report: dict[str, Any], path: Path, all_reduce_s: float | None) -> Measured:
     job, ranks = report.get("job") or {}, report.get("ranks") or []
     steps = int(job.get("steps") or 0)
     if steps < 1 or not ranks:
@@ -39,7 +78,7 @@ def read_measured(path: Path, backward_s: float | None, all_reduce_s: float | No
         )
     trace = (report.get("data") or {}).get("trace") or {}
     if trace.get("job"):
-        found = measured_from_trace(
+        return measured_from_trace(
             compute_s=trace["job"]["compute_ns"] * _NS,
             communication_s=trace["job"]["communication_ns"] * _NS,
             exposed_s=trace["job"]["exposed_communication_ns"] * _NS,
@@ -48,22 +87,32 @@ def read_measured(path: Path, backward_s: float | None, all_reduce_s: float | No
             rank_steps=len(trace.get("ranks") or ranks) * steps,
             steps=steps,
         )
-    elif all_reduce_s is None:
+    if all_reduce_s is None:
         raise InputError(
             f"{path}: the report is not of profiler traces (no data.trace), so nothing tells what "
             "was hidden: give --all-reduce, what the collectives of a step take alone, or analyze "
             "traces"
         )
-    else:
-        count = len(ranks) * steps
-        exposed_s = min(_sum(ranks, "exposed_comm_ns") * _NS / count, all_reduce_s)
-        found = Measured(
-            transfer_s=all_reduce_s, least_exposed_s=exposed_s, most_exposed_s=exposed_s,
-            wait_s=_sum(ranks, "wait_ns") * _NS / count,
-            backward_s=_sum(ranks, "self_ns") * _NS / count * BACKWARD_SHARE,
-            buckets=max(round(int(job.get("collectives") or steps) / steps), 1),
-        )  # fmt: skip
-    return found if backward_s is None else replace(found, backward_s=backward_s)
+    count = len(ranks) * steps
+    exposed_s = min(_sum(ranks, "exposed_comm_ns") * _NS / count, all_reduce_s)
+    self_s = _sum(ranks, "self_ns") * _NS / count
+    return Measured(
+        transfer_s=all_reduce_s, least_exposed_s=exposed_s, most_exposed_s=exposed_s,
+        wait_s=_sum(ranks, "wait_ns") * _NS / count,
+        backward_s=positive(self_s, "self_ns of the ranks", "nanoseconds") * BACKWARD_SHARE,
+        buckets=max(round(int(job.get("collectives") or steps) / steps), 1),
+    )  # fmt: skip
+
+
+def _link(report: dict[str, Any]) -> FittedLink | None:
+    """Return the link of the all-reduces that expose most, None where no line was fitted."""
+    for row in (report.get("calibration") or {}).get("transfers") or []:
+        if row["op"] == "all_reduce" and row["alpha_s"] and row.get("latency_s"):
+            return FittedLink(
+                all_reduce_s=float(row["alpha_s"]), alpha_s=float(row["latency_s"]),
+                bytes_per_s=float(row["bandwidth_bytes_per_s"]), ranks=int(row["members"]),
+            )  # fmt: skip
+    return None
 
 
 def _report(path: Path) -> dict[str, Any]:

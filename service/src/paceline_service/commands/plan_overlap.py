@@ -27,7 +27,7 @@ from paceline_service.commands.overlap_options import (
     Ranks,
     asked_overlap,
 )
-from paceline_service.commands.overlap_report import read_measured
+from paceline_service.commands.overlap_report import read_job
 from paceline_service.export.units import format_ratio, format_times
 
 if TYPE_CHECKING:
@@ -65,18 +65,22 @@ def plan_overlap(
     """
     measured = None
     if report is not None:
-        measured = read_measured(
+        job = read_job(
             report,
             None if backward is None else units.parse_duration_s(backward, "--backward"),
             None if all_reduce is None else units.parse_duration_s(all_reduce, "--all-reduce"),
         )
+        measured = job.measured
         backward = f"{measured.backward_s!r}s"
         if gradients is None or bandwidth is None:
-            all_reduce = f"{measured.transfer_s!r}s"
+            all_reduce = f"{measured.model.all_reduce_s!r}s"
+        if job.link is not None and latency is None and ranks is None:
+            latency, ranks = f"{job.link.alpha_s!r}s", str(job.link.ranks)
+            bandwidth = bandwidth or (f"{job.link.bytes_per_s!r}B/s" if gradients is None else None)
         latency = latency or "0us"
+    sized = measured is None or gradients is not None or bandwidth is not None
     asked = asked_overlap(backward, all_reduce, gradients, bandwidth, latency, launch, ranks)
-    if measured is not None and gradients is None and bandwidth is None:
-        asked = replace(asked, sized=False)
+    asked = replace(asked, sized=sized)
     best = asked.model.best_buckets(most=_most(asked))
     counts = _counts(asked, best)
     tables = [_sweep(asked, counts, best)]
@@ -152,13 +156,14 @@ def _size(asked: Asked, count: int) -> str:
 def _compared(measured: Measured, model: Overlap, best: int) -> Table:
     count = measured.buckets
     own, ideal = measured.model, model.exposed_s(best)
+    most = f"{best:,} buckets (best)" if model.latency_s else "tiny buckets, no latency"
     rows = [
         ("in one piece (naive)", measured.transfer_s, "0 %"),
         ("measured, at least", measured.least_exposed_s, format_ratio(measured.hidden_ratio[1])),
         ("measured, at most", measured.most_exposed_s, format_ratio(measured.hidden_ratio[0])),
         (f"model, {count:,} buckets", measured.expected_exposed_s,
          format_ratio(own.hidden_ratio(count))),
-        (f"model, {best:,} buckets", ideal, format_ratio(model.hidden_ratio(best))),
+        (f"model, {most}", ideal, format_ratio(model.hidden_ratio(best))),
     ]  # fmt: skip
     if measured.least_exposed_s == measured.most_exposed_s:
         rows[1:3] = [("measured", *rows[1][1:])]

@@ -13,6 +13,8 @@ BACKWARD_SHARE = 2 / 3
 """Of compute: 4 of 6 operations per parameter and token (docs/math/costs.md)."""
 _LEAST_S = 1e-9
 _ROUNDING = 1e-9
+_MOST_LATENCY = 0.99
+"""Of the transfers: a fit over other transfers may say more than these took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class Measured:
         wait_s: waiting for others inside collectives; no overlap model explains it.
         backward_s: what communication could hide behind.
         buckets: collectives of a step, at least 1.
+        latency_s: of each, however small it is; 0 where it is not known apart from the transfer.
     """
 
     transfer_s: float
@@ -37,11 +40,16 @@ class Measured:
     wait_s: float
     backward_s: float
     buckets: int
+    latency_s: float = 0.0
 
     @property
     def model(self) -> Overlap:
-        """The model with this backward pass and this transfer; latency is within the transfer."""
-        return Overlap(backward_s=self.backward_s, latency_s=0.0, transfer_s=self.transfer_s)
+        """The model with this backward pass; all buckets together take ``transfer_s``."""
+        latency_s = min(self.latency_s, _MOST_LATENCY * self.transfer_s / self.buckets)
+        return Overlap(
+            backward_s=self.backward_s, latency_s=latency_s,
+            transfer_s=self.transfer_s - self.buckets * latency_s,
+        )  # fmt: skip
 
     @property
     def hidden_ratio(self) -> tuple[float, float]:
