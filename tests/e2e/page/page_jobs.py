@@ -20,6 +20,11 @@ DETECTION_DELAY_STEPS = 12
 SILENT_NS = 42 * 1_000_000_000
 
 IntArray = NDArray[np.int64]
+_EXPECTED = (
+    "steps", "observed_step_s", "expected_step_s", "expected_step_interval_s", "gap_s",
+    "gap_ratio", "compute_s", "communication_s", "barrier_s", "gap_parts_s",
+    "communication_modelled_ratio",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -176,6 +181,11 @@ class PageJob:
             "wasted_gpu_s": float(wait_ns.sum()) * scale / 1e9,
             "wasted_gpu_s_by_cause": causes,
             "findings": findings,
+            "expected": self._expected(duration_ns, others, comm_ns, flagged),
+            "calibration": {
+                "compute": [], "transfers": [], "flops_per_step": None,
+                "flops_per_s_per_rank": None, "flops_interval_per_s_per_rank": None,
+            },
             "data": {
                 "complete": not self.dropped and not self.missing_ranks, "dropped": self.dropped,
                 "notes": ["rank 3 has sent nothing yet"] if self.missing_ranks else [],
@@ -193,6 +203,26 @@ class PageJob:
                 for r in range(self.ranks)
                 if r not in self.missing_ranks
             ],
+        }  # fmt: skip
+
+    def _expected(
+        self, duration_ns: IntArray, others_ns: IntArray, comm_ns: IntArray, flagged: bool
+    ) -> dict[str, Any]:
+        """Return the block ``expected``: the slowest of the others sets the pace."""
+        names = ("straggler", "network", "imbalance", "host", "slowdown", "unexplained")
+        parts = dict.fromkeys(names, 0.0)
+        if not self.steps:
+            return {**dict.fromkeys(_EXPECTED), "reason": "no step was seen"}
+        observed_s, comm_s = float(duration_ns.mean()) / 1e9, float(comm_ns.mean()) / 1e9
+        expected_s = float(others_ns.mean()) / 1e9 + comm_s if flagged else 0.998 * observed_s
+        parts["straggler" if flagged else "unexplained"] = observed_s - expected_s
+        return {
+            "steps": self.steps, "observed_step_s": observed_s, "expected_step_s": expected_s,
+            "expected_step_interval_s": [0.995 * expected_s, 1.005 * expected_s],
+            "gap_s": observed_s - expected_s, "gap_ratio": observed_s / expected_s - 1,
+            "compute_s": 0.98 * (expected_s - comm_s), "communication_s": comm_s,
+            "barrier_s": 0.02 * (expected_s - comm_s), "gap_parts_s": parts,
+            "communication_modelled_ratio": 1.0, "reason": None,
         }  # fmt: skip
 
     def rank_rows(self) -> dict[str, Any]:

@@ -80,6 +80,24 @@ def test_what_if_tells_speed_and_gpu_hours_and_its_address_can_be_passed_on(
     until_text(page, "#what-if [role=status]", "Without rank 7: no faster.")
 
 
+def test_the_expected_step_stands_beside_the_observed_one_with_what_it_loses(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    server = serve(PageJob("demo", ranks=8, steps=140, slow_ranks=(2,)), PageJob("calm", 8, 90))
+    page = open_page(f"{server.url}/#/jobs/demo?at=expected")
+    until_text(page, "#expected", "most of that: slow ranks")
+    block = server.jobs["demo"].report()["expected"]
+    lost = page.locator("#expected tbody tr", has_text="Slow ranks").first.inner_text()
+    assert f"{block['gap_parts_s']['straggler'] * 1e3:.1f}" in lost
+    expected, observed = (
+        sum(part.bounding_box()["width"] for part in track.locator(".swatch").all())
+        for track in page.locator(".step-bars .track").all()
+    )
+    assert observed / expected == pytest.approx(1 + block["gap_ratio"], rel=0.02)
+    page.goto(f"{server.url}/#/jobs/calm?at=expected")
+    until_text(page, "#expected", "it takes what it should")
+
+
 def test_gamma_tells_what_it_means_and_where_it_breaks_even(
     serve: Serve, open_page: OpenPage
 ) -> None:

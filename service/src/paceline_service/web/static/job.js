@@ -64,10 +64,10 @@ class JobPage {
     this.quality = new Quality();
     this.head = h("div", { class: "job-head" });
     this.panels = new Panels({ model, viewport, params, pick });
-    const { cost, whatIf, gamma, incidents, agents, settings, trace } = this.panels;
+    const { expected, cost, whatIf, gamma, incidents, agents, settings, trace } = this.panels;
     this.nav = h("div", { class: "sections-bar" });
     this.element = h("div", { class: "job" }, this.verdict.element, this.figures.element, this.nav,
-      this.sawtooth.element, this.timeline.element, this.heatmap?.element, incidents.element, cost.element,
+      this.sawtooth.element, this.timeline.element, this.heatmap?.element, incidents.element, expected.element, cost.element,
       h("div", { class: "pair" }, whatIf.element, gamma.element), this.table.element, agents.element,
       h("div", { class: "pair" }, settings.element, trace.element), this.quality.element);
     this.nav.append(this.panels.navigation([

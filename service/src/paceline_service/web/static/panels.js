@@ -2,6 +2,7 @@
 
 import { AgentsCard } from "./agents.js";
 import { CostTable } from "./cost.js";
+import { ExpectedCard } from "./expected.js";
 import { GammaCard } from "./gamma.js";
 import { JobIncidents } from "./job_incidents.js";
 import { TraceCard } from "./perfetto.js";
@@ -21,6 +22,7 @@ export class Panels {
     this.whatIf = new WhatIf({ model, without: params.get("without") });
     this.cost = new CostTable({ model, onPick: pick, onAsk: (without) => { this.whatIf.ask(without); this.nav.go("what-if"); } });
     this.gamma = new GammaCard();
+    this.expected = new ExpectedCard();
     this.incidents = new JobIncidents({ model, onChanged: () => this.incidents.refresh(), onCount: (n, quiet) => this.nav.note("incidents", quiet ? `${quiet} to acknowledge` : n ? `${n} open` : "") });
     this.agents = new AgentsCard({ model, onCount: (n) => this.nav.note("agents", n ? `${n} to look at` : "") });
     this.settings = new SettingsCard({ model });
@@ -30,7 +32,7 @@ export class Panels {
 
   /** Return the links to all sections; `parts` are those that the page has beside these. */
   navigation(parts) {
-    const byId = new Map([...parts, ["cost", "Cost", this.cost.element], ["what-if", "What if", this.whatIf.element],
+    const byId = new Map([...parts, ["expected", "Expected", this.expected.element], ["cost", "Cost", this.cost.element], ["what-if", "What if", this.whatIf.element],
       ["gamma", "Gamma", this.gamma.element], ["incidents", "Incidents", this.incidents.element], ["agents", "Agents", this.agents.element],
       ["settings", "Settings", this.settings.element], ["trace", "Timeline file", this.trace.element]].map((part) => [part[0], part]));
     for (const [id, , element] of parts) if (element) element.id = id;
@@ -68,6 +70,7 @@ export class Panels {
     const { report } = this.model;
     if (what === "report" && report) {
       this.gamma.update(report);
+      this.expected.update(report);
       const findings = JSON.stringify(report.findings.map(({ kind, ranks }) => [kind, ranks]));
       if (findings !== this.#findings && this.#findings) this.refresher.soon(1_000);
       this.#findings = findings;
