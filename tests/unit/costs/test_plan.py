@@ -193,3 +193,53 @@ def test_a_plan_starts_without_numpy_and_without_a_web_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def calibrated(path: Path, **transfer: object) -> Path:
+    """Write a report of which only what a plan reads is there."""
+    row = {
+        "op": "all_reduce", "links": [], "members": 8, "latency_s": 2e-5,
+        "bandwidth_bytes_per_s": 10e9, "reason": None, **transfer,
+    }  # fmt: skip
+    report = {
+        "schema": "paceline.report/1",
+        "job": {"world_size": 8},
+        "calibration": {"compute": [{"compute_s": 0.080}], "transfers": [row]},
+        "expected": {"observed_step_s": 0.310, "expected_step_s": 0.221},
+    }
+    path.write_text(json.dumps(report))
+    return path
+
+
+def test_a_jobs_own_report_tells_compute_and_network_and_stands_beside_the_model(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    report = str(calibrated(tmp_path / "report.json"))
+    size = ("--parameters", "200M", "--bytes-per-parameter", "4")
+    found = answer(capsys, "gamma", "--report", report, *size)
+    assert [row["ranks"] for row in found["rows"]] == [4, 8, 16, 32, 64]
+    assert found["rows"][1]["step_s"] == pytest.approx(0.220 + 14 * 2e-5)
+    assert found["observed_step_s"] == 0.310
+    assert "took 310 ms a step; healthy ranks would take 221 ms" in found["meaning"][1]
+    assert "What is over the expected step is no arithmetic" in found["meaning"][1]
+    shared = answer(capsys, "gamma", "--report", report, *size, "--at-ranks", "8")
+    assert shared["rows"][2]["compute_s"] == pytest.approx(0.040)  # 16 ranks share the batch of 8
+
+
+def test_a_report_that_tells_too_little_says_what_to_give_instead(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "report.json"
+    why = "all transfers had one size"
+    calibrated(path, bandwidth_bytes_per_s=None, reason=why)
+    assert main(["gamma", "--report", str(path)]) == 2
+    assert "--parameters is missing" in capsys.readouterr().err
+    assert main(["gamma", "--report", str(path), "--parameters", "7B"]) == 2
+    assert f"tells no bandwidth: {why}; give --bandwidth" in capsys.readouterr().err
+    told(capsys, "gamma", "--report", str(path), "--parameters", "7B", "--bandwidth", "1GB/s")
+    path.write_text('{"schema": "paceline.report/1"}')
+    assert main(["gamma", "--report", str(path), "--parameters", "7B"]) == 2
+    assert "has no calibration" in capsys.readouterr().err
+    path.write_text("[]")
+    assert main(["gamma", "--report", str(path), "--parameters", "7B"]) == 2
+    assert "is no paceline.report/1" in capsys.readouterr().err

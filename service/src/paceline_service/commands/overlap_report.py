@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,9 @@ from paceline_service.analysis.costs.overlap_measured import (
     measured_from_trace,
 )
 from paceline_service.analysis.costs.units import positive
+from paceline_service.commands.report_file import read_report
 
 _NS = 1e-9
-_SCHEMA = "paceline.report/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ def read_job(path: Path, backward_s: float | None, all_reduce_s: float | None) -
     Raises:
         InputError: the file is no report, or tells too little.
     """
-    report = _report(path)
+    report = read_report(path)
     try:
         link = _link(report)
         measured = _measured(report, path, all_reduce_s)
@@ -113,19 +111,6 @@ def _link(report: dict[str, Any]) -> FittedLink | None:
                 bytes_per_s=float(row["bandwidth_bytes_per_s"]), ranks=int(row["members"]),
             )  # fmt: skip
     return None
-
-
-def _report(path: Path) -> dict[str, Any]:
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-        report = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--report {path}: cannot be read as JSON: {error}") from error
-    if not isinstance(report, dict) or report.get("schema") != _SCHEMA:
-        raise InputError(
-            f"--report {path}: is no {_SCHEMA}; make one by `paceline analyze PATH --format json`"
-        )
-    return report
 
 
 def _sum(ranks: list[dict[str, Any]], name: str) -> float:

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
+from paceline_service.analysis.costs.alpha_beta import Link
 from paceline_service.analysis.costs.gamma import (
     FORWARD_BACKWARD,
     WITH_RECOMPUTATION,
     Load,
     Model,
-    break_even_local_batch,
-    break_even_ranks,
-    latency_parameters,
 )
-from paceline_service.analysis.costs.scaling import Point, fastest_ranks, point, speedup_limit
-from paceline_service.analysis.costs.words import (
-    bandwidth_of,
-    bytes_of,
-    count_of,
-    digits,
-    duration_of,
-    flops_of,
-    times_column,
-)
-from paceline_service.commands.answer import PLAN, Answer, FormatOption, Table, give
+from paceline_service.analysis.costs.scaling import point
+from paceline_service.commands.answer import PLAN, Answer, FormatOption, give
 from paceline_service.commands.figures import HtmlOption, PngOption
 from paceline_service.commands.output import Format
+from paceline_service.commands.plan_calibrated import Calibrated, read_calibrated
 from paceline_service.commands.plan_compression import compression_of, compression_table
+from paceline_service.commands.plan_gamma_tables import assumed, figures, steps_table, understood
 from paceline_service.commands.plan_gamma_words import meaning
-from paceline_service.export.units import format_ratio
-
-if TYPE_CHECKING:
-    from paceline_service.export.plots import Drawing
 
 _TITLE = "gamma: communication over compute of a data-parallel step"
 _GLOBAL_BATCH = "2048"
-NVLINK_SUMS = (600e9, 900e9, 1800e9)
-"""Bytes/s in data sheets of A100, H100 and B200 that are twice what leaves a rank."""
+_PARAMETERS, _BANDWIDTH, _LATENCY = "7B", "600GB/s", "0us"
+_RANKS = "1,4,16,64,256,1024"
 
 
 def plan_gamma(
-    parameters: Annotated[str, typer.Option(metavar="P", help="Of the model: 7B, 66M.")] = "7B",
+    parameters: Annotated[
+        str | None, typer.Option(metavar="P", help="Of the model: 7B, 66M; 7B.")
+    ] = None,
     bytes_per_parameter: Annotated[
         float, typer.Option(metavar="G", help="Of a gradient on its way: 2 for bf16, 4 for fp32.")
     ] = 2.0,
@@ -59,6 +48,14 @@ def plan_gamma(
     compute: Annotated[
         str | None, typer.Option(metavar="TIME", help="Instead: compute of each rank, 80ms.")
     ] = None,
+    at_ranks: Annotated[
+        str | None,
+        typer.Option(metavar="K", help="TIME is of K ranks: others share that batch."),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A job's report (JSON): its compute and its network."),
+    ] = None,
     sequence: Annotated[str, typer.Option(metavar="N", help="Tokens in a sample.")] = "1",
     flops: Annotated[
         str, typer.Option(metavar="R", help="FLOP/s of a rank: 312T, 989TFLOP/s.")
@@ -70,14 +67,16 @@ def plan_gamma(
         bool, typer.Option("--recompute", help="Activations are computed again: 8 P b, not 6.")
     ] = False,
     bandwidth: Annotated[
-        str, typer.Option(metavar="B", help="Out of a rank, one direction: 50GB/s or 400Gb/s.")
-    ] = "600GB/s",
+        str | None,
+        typer.Option(metavar="B", help="Out of a rank, one direction: 50GB/s, 400Gb/s; 600GB/s."),
+    ] = None,
     latency: Annotated[
-        str, typer.Option(metavar="TIME", help="Of a message (alpha): 5us.")
-    ] = "0us",
+        str | None, typer.Option(metavar="TIME", help="Of a message (alpha): 5us; none.")
+    ] = None,
     ranks: Annotated[
-        str, typer.Option(metavar="LIST", help="Numbers of ranks to compare.")
-    ] = "1,4,16,64,256,1024",
+        str | None,
+        typer.Option(metavar="LIST", help=f"Numbers of ranks to compare; {_RANKS}."),
+    ] = None,
     compress_by: Annotated[
         float | None, typer.Option(metavar="RATIO", help="Gradients compressed so many times.")
     ] = None,
@@ -100,49 +99,95 @@ def plan_gamma(
     """
     if not 0 < utilization <= 1:
         raise ConfigError(f"--utilization is {utilization}: give a share above 0, at most 1")
-    load = _load(global_batch, local_batch, compute)
+    found = None if report is None else read_calibrated(report)
+    if found is not None and parameters is None:
+        raise ConfigError("--parameters is missing: no report tells how large a model is")
+    load = _load(global_batch, local_batch, compute, at_ranks, found)
     speed = units.parse_flops(flops, "--flops") * utilization
+    link = _link(bandwidth, latency, found)
     model = Model(
-        parameters=units.parse_count(parameters, "--parameters", unit="parameters"),
+        parameters=units.parse_count(parameters or _PARAMETERS, "--parameters", unit="parameters"),
         bytes_per_parameter=units.positive(bytes_per_parameter, "--bytes-per-parameter", "bytes"),
-        bytes_per_s=units.parse_bandwidth(bandwidth, "--bandwidth"),
-        alpha_s=units.parse_duration_s(latency, "--latency", zero=True),
-        flops_per_s=None if load.kind == "time" else speed,
+        bytes_per_s=link.bytes_per_s,
+        alpha_s=link.alpha_s,
+        flops_per_s=None if load.timed else speed,
         flops_per_parameter=WITH_RECOMPUTATION if recompute else FORWARD_BACKWARD,
         tokens_per_sample=units.parse_count(sequence, "--sequence"),
     )
-    counts = _counts(ranks, load)
+    counts = _counts(ranks, load, found)
     points = [point(model, load, count) for count in counts]
-    tables = [_table(model, load, points)]
+    tables = [steps_table(model, load, points)]
     compression = compression_of(compress_by, compress_speed, gathers=compress_gathers)
-    values, said = _values(model, load, points), meaning(model, load, points)
+    values, said = figures(model, load, points), meaning(model, load, points)
     if compression is not None:
         table, more, words = compression_table(model, compression, points)
         tables.append(table)
         values["compression"] = more
         said += words
+    if found is not None:
+        said.insert(1, found.beside(point(model, load, found.ranks)))
+        values["observed_step_s"] = found.observed_s
     answer = Answer(
-        schema=PLAN, model="gamma", title=_TITLE, input=_input(model, load, counts),
-        given=_given(model, load, utilization), values=values, tables=tables, meaning=said,
+        schema=PLAN, model="gamma", title=_TITLE, input=understood(model, load, counts),
+        given=assumed(model, load, utilization), values=values, tables=tables, meaning=said,
     )  # fmt: skip
     return give(answer, output_format, html=html, png=png)
 
 
-def _load(global_batch: str | None, local_batch: str | None, compute: str | None) -> Load:
+def _load(
+    global_batch: str | None,
+    local_batch: str | None,
+    compute: str | None,
+    at_ranks: str | None,
+    found: Calibrated | None,
+) -> Load:
     asked = {"--global-batch": global_batch, "--local-batch": local_batch, "--compute": compute}
     given = [name for name, value in asked.items() if value is not None]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} are given: they exclude one another, give one")
-    if compute is not None:
-        return Load("time", units.parse_duration_s(compute, "--compute"))
+    if compute is not None or (found is not None and not given):
+        if compute is not None:
+            compute_s = units.parse_duration_s(compute, "--compute")
+        else:
+            assert found is not None
+            compute_s = found.compute_s
+        if at_ranks is None:
+            return Load("time", compute_s)
+        count = units.parse_count(at_ranks, "--at-ranks", unit="ranks")
+        return Load("shared", compute_s * count)
+    if at_ranks is not None:
+        raise ConfigError("--at-ranks is given without --compute or --report: give one of them")
     if local_batch is not None:
         return Load("local", units.parse_count(local_batch, "--local-batch", unit="samples"))
     text = _GLOBAL_BATCH if global_batch is None else global_batch
     return Load("global", units.parse_count(text, "--global-batch", unit="samples"))
 
 
-def _counts(text: str, load: Load) -> list[int]:
-    counts = sorted({units.parse_count(part, "--ranks", unit="ranks") for part in text.split(",")})
+def _link(bandwidth: str | None, latency: str | None, found: Calibrated | None) -> Link:
+    """Return what is given, else what a job's report tells, else the example."""
+    measured = None
+    if found is not None and bandwidth is None:
+        measured = found.link()
+    if bandwidth is not None or measured is None:
+        bytes_per_s = units.parse_bandwidth(
+            _BANDWIDTH if bandwidth is None else bandwidth, "--bandwidth"
+        )
+    else:
+        bytes_per_s = measured.bytes_per_s
+    if latency is not None or measured is None:
+        alpha_s = units.parse_duration_s(
+            _LATENCY if latency is None else latency, "--latency", zero=True
+        )
+    else:
+        alpha_s = measured.alpha_s
+    return Link(alpha_s=alpha_s, bytes_per_s=bytes_per_s)
+
+
+def _counts(text: str | None, load: Load, found: Calibrated | None) -> list[int]:
+    if text is None and found is not None:
+        return sorted({max(found.ranks // 2, 1), *(found.ranks * more for more in (1, 2, 4, 8))})
+    asked = _RANKS if text is None else text
+    counts = sorted({units.parse_count(one, "--ranks", unit="ranks") for one in asked.split(",")})
     units.group_of(counts[-1], "--ranks")
     if load.kind == "global" and counts[-1] > load.amount:
         raise ConfigError(
@@ -150,77 +195,3 @@ def _counts(text: str, load: Load) -> list[int]:
             "have less than a sample; give fewer ranks or a larger batch"
         )
     return counts
-
-
-def _table(model: Model, load: Load, points: list[Point]) -> Table:
-    compute = times_column([row.compute_s for row in points])
-    sent = times_column([row.all_reduce_s for row in points])
-    step = times_column([row.step_s for row in points])
-    hidden = times_column([row.hidden_step_s for row in points])
-    batch = [] if load.kind == "time" else ["batch\nper rank"]
-    heads = [
-        "ranks", *batch, f"compute\n{compute[0]}", f"all-reduce\n{sent[0]}", "gamma",
-        "share\nof step",
-        f"step\n{step[0]}", f"hidden\n{hidden[0]}", "against\n1 rank", "efficiency",
-    ]  # fmt: skip
-    rows = [
-        [
-            f"{row.ranks:,}",
-            *([] if row.local_batch is None else [digits(row.local_batch)]),
-            compute[1][place], sent[1][place], f"{row.gamma:,.3f}",
-            format_ratio(row.communication_ratio), step[1][place], hidden[1][place],
-            f"{row.speedup:,.2f}x", format_ratio(row.efficiency),
-        ]
-        for place, row in enumerate(points)
-    ]  # fmt: skip
-    over = frozenset(place for place, row in enumerate(points) if row.gamma > 1)
-
-    def plots() -> list[Drawing]:
-        from paceline_service.commands.plan_gamma_plots import gamma_plots
-
-        return gamma_plots(model, load, points)
-
-    return Table(
-        title="One step, by number of ranks", heads=heads, rows=rows, marked=over, plots=plots
-    )
-
-
-def _input(model: Model, load: Load, counts: list[int]) -> dict[str, object]:
-    name = {"global": "global_batch", "local": "local_batch", "time": "compute_s"}[load.kind]
-    return {**asdict(model), name: load.amount, "ranks": counts}
-
-
-def _given(model: Model, load: Load, utilization: float) -> list[str]:
-    size = f"{count_of(model.parameters)} parameters of {digits(model.bytes_per_parameter)} bytes"
-    lines = [f"{size}: {bytes_of(model.gradient_bytes)} of gradients a step, all of them at once"]
-    if load.kind == "time":
-        lines.append(f"every rank computes {duration_of(load.amount)} a step")
-    else:
-        whose = "all ranks together" if load.kind == "global" else "each rank"
-        one = model.tokens_per_sample == 1
-        tokens = " of one token" if one else f" of {count_of(model.tokens_per_sample)} tokens"
-        lines.append(f"a step has {count_of(load.amount)} samples{tokens}, {whose}")
-        share = "" if utilization == 1 else f" ({format_ratio(utilization)} of the peak)"
-        lines.append(
-            f"a rank computes {flops_of(model.flops_per_s or 0)}{share}, "
-            f"{model.flops_per_parameter:.0f} FLOP per parameter and token"
-        )
-    alpha = f"{duration_of(model.alpha_s)} a message" if model.alpha_s else "messages cost no time"
-    lines.append(f"out of a rank: {bandwidth_of(model.bytes_per_s)}, {alpha}")
-    lines.append(
-        "column hidden: a step with as much of the all-reduce behind the backward pass as fits"
-    )
-    return lines
-
-
-def _values(model: Model, load: Load, points: list[Point]) -> dict[str, object]:
-    even = None if load.kind == "time" else break_even_local_batch(model, points[-1].ranks)
-    fixed = load.kind == "global"
-    return {
-        "rows": [asdict(row) for row in points],
-        "break_even_ranks": break_even_ranks(model, load),
-        "break_even_local_batch": even,
-        "fastest_ranks": fastest_ranks(model, load) if fixed else None,
-        "speedup_limit": speedup_limit(model, load) if fixed else None,
-        "latency_parameters": latency_parameters(model, points[-1].ranks),
-    }

@@ -39,7 +39,7 @@ def _verdict(model: Model, load: Load, points: list[Point]) -> list[str]:
         f"from {first:,} ranks on a step communicates longer than it computes (gamma over 1), with "
         f"nothing broken; at {last.ranks:,} ranks {digits(last.gamma)} times as long."
     )
-    if load.kind == "global":
+    if load.fixed:
         return [
             f"More ranks do not help: the ratio gamma, not the hardware. F{since[1:]} "
             f"{_limit(model, load)}"
@@ -89,9 +89,10 @@ def _remedy(model: Model, load: Load, points: list[Point]) -> list[str]:
         f"Overlap with the backward pass makes a step at {last.ranks:,} ranks "
         f"{format_times(hidden)} faster at best (column hidden)."
     )
-    if load.kind == "time":
+    if load.timed:
         return [
-            f"What changes gamma: {digits(last.gamma)} times the compute per rank (a larger batch, "
+            f"What changes gamma: {digits(last.gamma)} times the compute per rank at "
+            f"{last.ranks:,} ranks (a larger batch, "
             "or several batches accumulated before one all-reduce), more bandwidth, or fewer "
             f"bytes. {overlap}"
         ]

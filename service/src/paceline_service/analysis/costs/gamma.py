@@ -72,31 +72,42 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a rank computes in a step when there are K: one of three ways to say it.
+    """What a rank computes in a step when there are K: one of four ways to say it.
 
     Attributes:
         kind: ``global``: ``amount`` samples in all; ``local``: so many per rank; ``time``: so
-            many seconds per rank.
+            many seconds per rank; ``shared``: so many seconds in all, which the ranks share.
         amount: of that.
     """
 
-    kind: Literal["global", "local", "time"]
+    kind: Literal["global", "local", "time", "shared"]
     amount: float
 
     def __post_init__(self) -> None:
-        unit = "seconds" if self.kind == "time" else "samples"
-        positive(self.amount, f"{self.kind} load", unit)
+        positive(self.amount, f"{self.kind} load", "seconds" if self.timed else "samples")
+
+    @property
+    def timed(self) -> bool:
+        """Return whether times are known and samples are not."""
+        return self.kind in ("time", "shared")
+
+    @property
+    def fixed(self) -> bool:
+        """Return whether more ranks have less to do each: strong scaling."""
+        return self.kind in ("global", "shared")
 
     def local_batch(self, ranks: int) -> float | None:
-        """Return the samples of a rank, None where only its time is known."""
-        if self.kind == "time":
+        """Return the samples of a rank, None where only times are known."""
+        if self.timed:
             return None
-        return self.amount / ranks if self.kind == "global" else self.amount
+        return self.amount / ranks if self.fixed else self.amount
 
     def compute_s(self, model: Model, ranks: int) -> float:
         """Return T_comp."""
         samples = self.local_batch(ranks)
-        return self.amount if samples is None else model.compute_s(samples)
+        if samples is not None:
+            return model.compute_s(samples)
+        return self.amount / ranks if self.fixed else self.amount
 
 
 def gamma(model: Model, load: Load, ranks: int) -> float:

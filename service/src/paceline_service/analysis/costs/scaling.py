@@ -52,7 +52,7 @@ def point(model: Model, load: Load, ranks: int) -> Point:
     step_s = compute_s + all_reduce_s
     alone_s = load.compute_s(model, 1)
     backward_s = compute_s * (1 - FORWARD / model.flops_per_parameter)
-    work = 1 if load.kind == "global" else ranks  # what a step does, in steps of one rank
+    work = 1 if load.fixed else ranks  # what a step does, in steps of one rank
     speedup = work * alone_s / step_s
     return Point(
         ranks=ranks,
