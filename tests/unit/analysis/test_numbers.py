@@ -8,6 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.normal import normal_cdf, normal_quantile
 from paceline_service.analysis.sets import distinct, one_of
 
@@ -38,3 +39,28 @@ def test_the_wanted_are_found() -> None:
     array = np.array([[3, -1], [2, 9]])
     assert one_of(array, (2, 3)).tolist() == [[True, False], [True, False]]
     assert not one_of(array, ()).any()
+
+
+@pytest.mark.parametrize("shape", [(1,), (8,), (257,), (600,), (3, 4), (2, 3, 5)])
+@pytest.mark.parametrize("kind", ["whole", "fractions", "one is none"])
+def test_medians_are_those_of_numpy(shape: tuple[int, ...], kind: str) -> None:
+    seeded = np.random.default_rng(11)
+    values = seeded.normal(size=shape)
+    if kind == "whole":
+        values = seeded.integers(-1 << 60, 1 << 60, size=shape)
+    elif kind == "one is none":
+        values.flat[-1] = np.nan
+    before = values.copy()
+    np.testing.assert_array_equal(median_of(values), np.median(values))
+    for axis in range(len(shape)):
+        for keepdims in (False, True):
+            expected = np.median(values, axis=axis, keepdims=keepdims)
+            found = median_of(values, axis=axis, keepdims=keepdims)
+            np.testing.assert_array_equal(found, expected)
+            assert found.shape == expected.shape
+    np.testing.assert_array_equal(values, before)
+
+
+def test_nothing_has_no_median() -> None:
+    assert np.isnan(median_of([]))
+    assert np.isnan(median_of(np.zeros((2, 0)), axis=1)).all()

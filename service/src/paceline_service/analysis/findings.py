@@ -13,6 +13,7 @@ from paceline_service.analysis.causes.explain import Explanation, Symptoms, expl
 from paceline_service.analysis.causes.watch import CauseWatch
 from paceline_service.analysis.evidence.episode import Episode
 from paceline_service.analysis.matching.device import LAUNCHED_LATE_NS
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import Finding
 
@@ -122,7 +123,7 @@ class _Totals:
         self.phase_excess_ns = np.sum([e.phase_excess_ns for e in episodes], axis=0)
         self.phase_peer_ns = np.sum([e.phase_peer_ns for e in episodes], axis=0)
         lags_ns = [lag for e in episodes for lag in e.launch_lags_ns]
-        self.launch_lag_ns = float(np.median(lags_ns)) if lags_ns else None
+        self.launch_lag_ns = median_of(lags_ns) if lags_ns else None
         duration_ns = sum(e.duration_ns for e in episodes)
         recoverable_ns = sum(e.recoverable_ns for e in episodes)
         self.recoverable_ratio = recoverable_ns / duration_ns if duration_ns else 0.0
@@ -240,7 +241,7 @@ def _about_node(node: str, size: int, mine: list[Finding], alone: dict[int, floa
         phase=phase,
         first_step=min(f.first_step for f in mine if f.first_step is not None),
         last_step=max(f.last_step for f in mine if f.last_step is not None),
-        slowdown=float(np.median(slowdowns)) if slowdowns else None,
+        slowdown=median_of(slowdowns) if slowdowns else None,
         recoverable_ratio=share,
         wasted_gpu_s=wasted_gpu_s,
         confidence=max(f.confidence or 0.0 for f in mine),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import FloatArray, Int64Array
 
 MAD_TO_SD = 1.4826
@@ -24,4 +25,4 @@ def spread(values: FloatArray) -> float:
     """Return the standard deviation that the median absolute deviation implies; 0 when empty."""
     if not len(values):
         return 0.0
-    return float(MAD_TO_SD * np.median(np.abs(values - np.median(values))))
+    return float(MAD_TO_SD * median_of(np.abs(values - median_of(values))))

@@ -21,13 +21,6 @@ from paceline_service.analysis.evidence.episodes import EpisodeTracker
 from paceline_service.analysis.evidence.from_start import BLOCK_STEPS
 from paceline_service.analysis.evidence.peers import PeerFinder
 from paceline_service.analysis.evidence.periodic import passing, with_period
-from paceline_service.analysis.findings import (
-    Bystanders,
-    alone_ratio,
-    felt_ratio,
-    finding_of,
-    merge_by_node,
-)
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.reconcile import reconcile
 from paceline_service.analysis.records import BoolArray
@@ -57,6 +50,8 @@ def judge(
     )
     notes += immaterial
     if len(findings) > 1:  # who runs where is a question about every rank
+        from paceline_service.analysis.findings import merge_by_node
+
         findings = merge_by_node(findings, _ranks_of_node(nodes), alone)
     slow = {e.rank for e in tracker.episodes if e.period_steps is None and not e.transient}
     facts = replace(facts, slow_ranks=tuple(sorted(slow)))
@@ -160,6 +155,11 @@ def _material(
     watch: CauseWatch,
 ) -> tuple[list[Finding], dict[int, float], list[str]]:
     """Return findings that cost enough, that cost by rank, and a note on each that does not."""
+    if not tracker.episodes:
+        return [], {}, []
+    # Only imported where there is something to tell: starting is most of a small answer.
+    from paceline_service.analysis.findings import Bystanders, alone_ratio, felt_ratio, finding_of
+
     findings: list[Finding] = []
     petty: dict[int, tuple[Finding, str]] = {}
     notes = []

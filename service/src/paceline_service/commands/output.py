@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, BinaryIO
 from paceline.errors import InputError
 from paceline_service.analysis.report import KINDS
 from paceline_service.commands.run import EXIT_FINDINGS, EXIT_INSUFFICIENT, EXIT_OK
-from paceline_service.export.text import print_report, render_text
 from paceline_service.export.words import Json
 
 if TYPE_CHECKING:
@@ -71,6 +70,8 @@ def write_report(
         story: what HTML shows beside the report.
     """
     if output is None and form is ReportFormat.TEXT:
+        from paceline_service.export.text import print_report  # programs ask for JSON
+
         print_report(report)
         return
     if form is ReportFormat.JSON:
@@ -80,6 +81,8 @@ def write_report(
 
         text = html_report(report, story)
     else:
+        from paceline_service.export.text import render_text
+
         text = render_text(report)
     if output is None:
         print(text, end="")

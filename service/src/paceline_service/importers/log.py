@@ -12,6 +12,7 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline.event_log import ROW_FIELDS, LogGroup, LogTelemetry
 from paceline_service.analysis.causes.series import TelemetryTable
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import COLUMNS, Int64Array, Records
 from paceline_service.analysis.report import Report
@@ -89,7 +90,7 @@ class EventLog:
         cursors = {rank: _Cursor(self._tables(rank)) for rank in self.ranks}
         while cursors:
             # As many steps as a chunk of the spool holds: about one is read per rank and round.
-            steps = int(np.median([cursor.span for cursor in cursors.values()])) + 1
+            steps = int(median_of([cursor.span for cursor in cursors.values()])) + 1
             first = min(cursor.first_step for cursor in cursors.values())
             until = first + min(steps, max_steps or steps) - 1
             yield [

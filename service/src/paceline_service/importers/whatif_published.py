@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.dataclass import dataclass
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.importers.whatif_columns import TraceColumns
 from paceline_service.importers.whatif_graph import (
@@ -179,6 +180,6 @@ class _Replay:
         ideal = np.empty_like(self._was)
         for kind in set(kinds.tolist()):
             mine = kinds == kind
-            average = np.median if kind in _BY_MEDIAN else np.mean
+            average = median_of if kind in _BY_MEDIAN else np.mean
             ideal[mine] = average(self._was[mine])
         return ideal

@@ -6,6 +6,7 @@ import numpy as np
 
 from paceline.vocabulary import BARRIER_LIKE_OPS
 from paceline_service.analysis.matching.match import Matches
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import FloatArray, Int64Array
 from paceline_service.analysis.scores import MAD_TO_SD
 from paceline_service.analysis.sets import distinct, one_of
@@ -116,11 +117,12 @@ def release_noise_ns(releases_CR: FloatArray) -> int:
 
 def _noise_of_groups(releases_GCR: FloatArray) -> Int64Array:
     """Return (G,) the same for G groups at once."""
-    centred = releases_GCR - np.median(releases_GCR, axis=2, keepdims=True)
+    centred = releases_GCR - median_of(releases_GCR, axis=2, keepdims=True)
     time = np.linspace(-1, 1, centred.shape[1])[:, None]
-    offset = np.median(centred, axis=1, keepdims=True)
+    offset = median_of(centred, axis=1, keepdims=True)
     slope = (time * (centred - offset)).sum(axis=1, keepdims=True) / (time**2).sum()
     residual = centred - offset - time * slope
-    middle = np.median(residual, axis=(1, 2), keepdims=True)
-    noise = MAD_TO_SD * np.median(np.abs(residual - middle), axis=(1, 2))
+    each = residual.reshape(len(residual), -1)
+    centre = median_of(each, axis=1, keepdims=True)
+    noise = MAD_TO_SD * median_of(np.abs(each - centre), axis=1)
     return np.asarray(noise, dtype=np.int64)

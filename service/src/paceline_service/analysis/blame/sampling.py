@@ -11,6 +11,7 @@ import numpy as np
 from paceline.vocabulary import Flag, RecordKind
 from paceline_service.analysis.blame.timeline import PHASES, StepRow, bounds
 from paceline_service.analysis.matching.table import Table
+from paceline_service.analysis.medians import median_of
 
 
 def is_left_out(table: Table) -> bool:
@@ -30,7 +31,7 @@ def row_of_times(step: int, table: Table, world_size: int) -> StepRow:
     return StepRow(
         step=step,
         start_ns=begin,
-        duration_ns=int(np.median((end - begin)[present])) if present.any() else 0,
+        duration_ns=int(median_of((end - begin)[present])) if present.any() else 0,
         self_ns=unknown,
         wait_ns=unknown,
         comm_ns=unknown,

@@ -15,6 +15,7 @@ from paceline_service.analysis.blame.waits import Waits
 from paceline_service.analysis.matching.match import Matches
 from paceline_service.analysis.matching.order import time_order
 from paceline_service.analysis.matching.table import Table
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.sets import distinct, one_of
 
@@ -165,7 +166,7 @@ def build_step(
     row = StepRow(
         step=step,
         start_ns=np.where(present, begin, -1),
-        duration_ns=int(np.median(duration[present])) if present.any() else 0,
+        duration_ns=int(median_of(duration[present])) if present.any() else 0,
         self_ns=self_time,
         wait_ns=wait_of,
         comm_ns=comm,

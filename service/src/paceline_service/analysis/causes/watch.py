@@ -21,6 +21,7 @@ from paceline_service.analysis.causes.telemetry import (
     TelemetryStore,
 )
 from paceline_service.analysis.channel import JudgedStep
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 
 MAX_STEP_VALUES = 8_000_000
@@ -191,7 +192,7 @@ class CauseWatch:
         weight = self._steps.counts[chosen][:, None]
         values = np.nan_to_num(self._steps.values[chosen][:, ranks, 1:])
         per_rank = (values * weight[:, :, None]).sum(axis=0) / weight.sum()
-        others = np.median(per_rank[1:], axis=0) if len(ranks) > 1 else np.zeros(3)
+        others = median_of(per_rank[1:], axis=0) if len(ranks) > 1 else np.zeros(3)
         beyond = {word: float(max(per_rank[0, i - 1] - others[i - 1], 0.0))
                   for word, i in words.items()}  # fmt: skip
         return beyond, {word: float(per_rank[0, i - 1]) for word, i in words.items()}

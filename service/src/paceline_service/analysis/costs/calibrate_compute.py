@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.dataclass import dataclass
+from paceline_service.analysis.medians import median_of
 
 FloatArray = NDArray[np.float64]
 Int64Array = NDArray[np.int64]
@@ -59,8 +60,8 @@ def compute_fits(
         mine = mine[~np.isnan(mine)]
         if not len(mine):
             continue
-        level = float(np.median(mine))
-        spread = MAD_TO_SD * float(np.median(np.abs(mine - level)))
+        level = median_of(mine)
+        spread = MAD_TO_SD * median_of(np.abs(mine - level))
         between = MEDIAN_ERROR * spread / np.sqrt(len(mine))
         error = float(np.hypot(between, relative_error * level))
         fits.append(ComputeFit(ranks=ranks, level_ns=level, error_ns=error))
@@ -85,10 +86,10 @@ def typical(values: FloatArray) -> tuple[float, float]:
     Args:
         values: (n,) in the order of steps, n >= 1.
     """
-    centre = float(np.median(values))
+    centre = median_of(values)
     if len(values) < 2:
         return centre, 0.0
-    spread = MAD_TO_SD * float(np.median(np.abs(values - centre)))
+    spread = MAD_TO_SD * median_of(np.abs(values - centre))
     rest = values - values.mean()
     power = float(rest @ rest)
     rho = float(rest[1:] @ rest[:-1]) / power if power > 0 else 0.0

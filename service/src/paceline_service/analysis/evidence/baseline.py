@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.dataclass import dataclass
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.analysis.scores import spread
 
@@ -235,8 +236,8 @@ def healthy_variance(locations: FloatArray, errors: FloatArray) -> float:
     if count < 2:
         return HEALTHY_SPREAD**2
     limit = 4 * spread(locations)
-    tame = np.clip(locations - np.median(locations), -limit, limit)
-    shown, by_chance = float(np.mean(tame**2)), float(np.median(errors)) ** 2
+    tame = np.clip(locations - median_of(locations), -limit, limit)
+    shown, by_chance = float(np.mean(tame**2)), median_of(errors) ** 2
     usual = max(HEALTHY_SPREAD**2, shown - by_chance)
     most = shown * (1 + 2 * np.sqrt(2 / (count - 1))) - by_chance
     return float(np.clip(most, 0.01 * by_chance, usual))

@@ -22,6 +22,7 @@ from paceline_service.analysis.evidence.own_history import OwnHistory
 from paceline_service.analysis.evidence.periodic import PeriodicWatch
 from paceline_service.analysis.evidence.places import PeerPlan
 from paceline_service.analysis.evidence.strays import StrayReference
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.scores import log_self
@@ -94,7 +95,7 @@ class EpisodeTracker:
         """
         baseline = self.baseline
         least = 2 / max(self.judged_steps, 2)
-        return max(least, float(np.median(baseline.doubt))) if baseline else 1.0
+        return max(least, median_of(baseline.doubt)) if baseline else 1.0
 
     @property
     def start_limit(self) -> float:

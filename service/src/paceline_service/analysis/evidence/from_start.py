@@ -15,6 +15,7 @@ from paceline_service.analysis.evidence.baseline import (
 )
 from paceline_service.analysis.evidence.edetector import EDetector
 from paceline_service.analysis.evidence.places import PeerPlan
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.normal import normal_quantile
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import BoolArray, FloatArray
@@ -66,7 +67,7 @@ class StartWatch:
         where, error = self._places(baseline)
         for group in distinct(plan.group[among & (plan.group >= 0)]):
             peers = np.flatnonzero(plan.group == group)
-            centre = float(np.median(where[peers]))
+            centre = median_of(where[peers])
             # Of many peers only the outer ones are worth a closer look.
             usual = spread(where[peers]) if len(peers) > _MANY else 0.0
             far = among[peers] & (where[peers] - centre > 2 * usual)
@@ -74,7 +75,7 @@ class StartWatch:
                 others = where[peers[peers != rank]]
                 limit = max(healthy_limit(others), self._least)
                 doubt = normal_quantile(1 - CHANCE / len(peers)) * error[rank]
-                result[rank] = where[rank] - float(np.median(others)) - doubt > limit
+                result[rank] = where[rank] - median_of(others) - doubt > limit
                 self.limit = limit
         return result
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from paceline.dataclass import dataclass
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.normal import normal_cdf
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.analysis.scores import spread
@@ -65,7 +66,7 @@ def level_shifts(values: FloatArray) -> list[LevelShift]:
     while True:
         cuts = sorted(found)
         bounds = [0, *cuts, len(values)]
-        levels = [float(np.median(values[a:b])) for a, b in pairwise(bounds)]
+        levels = [median_of(values[a:b]) for a, b in pairwise(bounds)]
         # Cuts are found one in another; a later one may leave an earlier one without a step.
         weak = [
             cut
@@ -86,15 +87,15 @@ def _thinned(logs: FloatArray, each: int) -> FloatArray:
     if each < 2:
         return logs
     whole = len(logs) // each
-    thin = np.median(logs[: whole * each].reshape(whole, each), axis=1)
+    thin = median_of(logs[: whole * each].reshape(whole, each), axis=1)
     return np.asarray(thin, dtype=np.float64)
 
 
 def _refined(logs: FloatArray, cut: int, each: int) -> int:
     """Return where near ``cut`` the values go from the level before it to that after it."""
     low, high = max(cut - 2 * each, 1), min(cut + 2 * each, len(logs) - 1)
-    before = np.median(logs[max(cut - 4 * each, 0) : cut])
-    after = np.median(logs[cut : cut + 4 * each])
+    before = median_of(logs[max(cut - 4 * each, 0) : cut])
+    after = median_of(logs[cut : cut + 4 * each])
     nearer_after = np.abs(logs[low:high] - before) - np.abs(logs[low:high] - after)
     return low + int(np.argmin(np.append(0.0, np.cumsum(nearer_after))))
 
@@ -159,7 +160,7 @@ def _two_cuts(logs: FloatArray, ranks: FloatArray) -> tuple[int, int] | None:
 
 def _shift(logs: FloatArray, inside: BoolArray) -> tuple[float, FloatArray]:
     """Return by how much the values inside are higher, and what they vary around their levels."""
-    here, there = float(np.median(logs[inside])), float(np.median(logs[~inside]))
+    here, there = median_of(logs[inside]), median_of(logs[~inside])
     return here - there, np.asarray(logs - np.where(inside, here, there), dtype=np.float64)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import FloatArray, Int64Array
 
 _ONSET_STEPS = 10
@@ -31,7 +32,7 @@ def find_onset(excess: FloatArray) -> Int64Array:
         for column in range(count):
             tail = excess[onset[column] :, column]
             tail = tail[known[onset[column] :, column]]
-            half[column] = max(float(np.median(tail)) / 2, 0.0) if len(tail) else 0.0
+            half[column] = max(median_of(tail) / 2, 0.0) if len(tail) else 0.0
         gain = np.where(known, np.clip(filled, -2 * half, 2 * half) - half, 0.0)
         sums = np.cumsum(gain[::-1], axis=0)[::-1]
         onset = np.where(known, sums, -np.inf).argmax(axis=0)

@@ -7,6 +7,7 @@ import numpy as np
 from paceline.vocabulary import EXCLUSIVE_PHASES
 from paceline_service.analysis.evidence.episode import MAX_LAGS, Episode, StepNote
 from paceline_service.analysis.evidence.places import PeerPlan
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.sets import distinct
 
@@ -198,6 +199,6 @@ class OpenEpisodes:
             peers = (plan.group == index) & present
             fit = peers & ~slow
             here = fit if fit.any() else peers
-            usual_ns[group == index] = np.median(note.phase_self_ns[here], axis=0)
-            blamed_ns[group == index] = np.median(note.blamed_ns[here])
+            usual_ns[group == index] = median_of(note.phase_self_ns[here], axis=0)
+            blamed_ns[group == index] = median_of(note.blamed_ns[here])
         return usual_ns, blamed_ns

@@ -11,6 +11,7 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline_service.analysis.evidence.episode import Episode, StepNote
 from paceline_service.analysis.evidence.places import PeerPlan
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.report import Finding
 from paceline_service.analysis.sets import distinct
@@ -131,7 +132,7 @@ class PeriodicWatch:
         if len(alike) < LEAST_STALLS or alike[-1] is not kept[-1]:
             return
         gaps = np.diff([stall.index for stall in alike])
-        period = float(np.median(gaps))
+        period = median_of(gaps)
         near = np.abs(gaps - period) <= max(period / SLACK, 0.5)
         if period < 2:
             return
@@ -173,7 +174,7 @@ class PeriodicWatch:
             peers = np.flatnonzero((plan.group == index) & (note.self_ns >= 0))
             peers = peers[~np.isin(peers, ranks)][:_PEERS_LOOKED_AT]
             here = group == index
-            usual = np.median(note.phase_self_ns[peers], axis=0) if len(peers) else 0.0
+            usual = median_of(note.phase_self_ns[peers], axis=0) if len(peers) else 0.0
             figures[here, 7 : 7 + phases] = note.phase_self_ns[ranks[here]] - usual
             figures[here, 7 + phases :] = usual
         return [

@@ -6,6 +6,7 @@ import numpy as np
 
 from paceline_service.analysis.evidence.baseline import median_by_rank
 from paceline_service.analysis.evidence.places import PeerPlan
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray
 from paceline_service.analysis.scores import spread
 
@@ -45,5 +46,5 @@ class StrayReference:
         if busy.any():
             fit = away[~busy & ~np.isnan(away)]
             if len(fit) > 1:
-                scores = np.where(busy, away - np.median(fit), scores)
+                scores = np.where(busy, away - median_of(fit), scores)
         return np.asarray(scores[stray])

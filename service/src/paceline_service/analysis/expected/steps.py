@@ -6,6 +6,7 @@ import numpy as np
 
 from paceline_service.analysis.blame.timeline import StepRow
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
+from paceline_service.analysis.sets import distinct
 
 KEPT = 1024
 """Most steps that are kept; when there are more, every other one goes, and half as many come."""
@@ -22,7 +23,7 @@ class StepSample:
     """
 
     def __init__(self, world_size: int, settling_steps: int) -> None:
-        self._ranks = np.unique(
+        self._ranks = distinct(
             np.linspace(0, world_size - 1, min(world_size, MAX_RANKS)).astype(np.int64)
         )
         self._settling_steps = settling_steps

@@ -14,6 +14,7 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline.vocabulary import EXCLUSIVE_PHASES, Phase, phase_name
 from paceline_service.analysis.channel import JobFacts, JudgedStep
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.report import Finding
 from paceline_service.analysis.scores import MAD_TO_SD
@@ -108,14 +109,14 @@ class Imbalance:
             if len(here) < 2:
                 continue
             own = row.self_ns[here].astype(np.float64)
-            behind_ns = max(behind_ns, float(own.max() - np.median(own)))
+            behind_ns = max(behind_ns, float(own.max() - median_of(own)))
             self._learn_pairs(row.phase_self_ns, here)
         self._excess_ns += behind_ns
         alone = self._who_is_alone(step.note.scores)
         if alone >= 0:
             self._alone[alone] += 1
             peers = next(group for group in step.peer_groups if alone in group)
-            typical = np.median(row.phase_self_ns[peers[row.self_ns[peers] >= 0]], axis=0)
+            typical = median_of(row.phase_self_ns[peers[row.self_ns[peers] >= 0]], axis=0)
             self._alone_phase_ns += np.maximum(row.phase_self_ns[alone] - typical, 0.0)
             if self._alone_rate < _BEGUN_RATE:
                 self._alone_first = row.step
@@ -175,7 +176,7 @@ class Imbalance:
         if (times[:2] <= 0).any():
             return  # not every rank tells its phases
         logs = np.log(np.maximum(times, _LEAST_NS))
-        logs -= np.median(logs, axis=1, keepdims=True)
+        logs -= median_of(logs, axis=1, keepdims=True)
         self._pairs.count[here] += 1
         self._pairs.sums[:, here] += logs
         self._pairs.products[:, :, here] += logs[:, None, :] * logs[None, :, :]
@@ -246,8 +247,8 @@ def alone_behind(scores: FloatArray, usual_spread: float = 0.0) -> tuple[int, fl
     order = np.argsort(scores)
     first, second = scores[order[-1]], scores[order[-2]]
     rest = scores[order[:-1]]
-    median = float(np.median(rest))
-    spread = MAD_TO_SD * float(np.median(np.abs(rest - median)))
+    median = median_of(rest)
+    spread = MAD_TO_SD * median_of(np.abs(rest - median))
     ahead = float(first - median)
     far = ahead > ALONE_SPREADS * max(spread, usual_spread)
     far = far and ahead > ALONE_RATIO * float(second - median)

@@ -8,6 +8,7 @@ import numpy as np
 
 from paceline.dataclass import dataclass
 from paceline_service.analysis.evidence.stages import Places
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import FloatArray
 
 HEAVY_RATIO = 0.03
@@ -61,7 +62,7 @@ class Block:
         known = places.stage >= 0
         logs[places.replica[known], places.stage[known]] = mean[known]
         errors[places.replica[known], places.stage[known]] = error[known]
-        others = [np.median(np.delete(logs, k, axis=1), axis=1) for k in range(places.stages)]
+        others = [median_of(np.delete(logs, k, axis=1), axis=1) for k in range(places.stages)]
         return logs - np.stack(others, axis=1), errors
 
 

@@ -16,6 +16,7 @@ from paceline.vocabulary import Op, Phase, phase_name
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.evidence.stages import Places, find_places
 from paceline_service.analysis.kinds.stages_blocks import Block, Blocks, heaviest_run, heavy_ratio
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.normal import normal_cdf
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import FloatArray
@@ -176,7 +177,7 @@ class StageWatch:
                 phase=_phase(whole.phase_ns, heavy.stage),
                 first_step=0 if heavy.from_start else whole.first_step,
                 last_step=whole.last_step,
-                slowdown=math.exp(float(np.median(heavy.ratio))),
+                slowdown=math.exp(median_of(heavy.ratio)),
                 recoverable_ratio=heavy.even_ratio,
                 wasted_gpu_s=_idle_s(work_ns, places, heavy) * whole.steps,
                 confidence=min(normal_cdf(heavy.score), 0.999999),
@@ -189,7 +190,7 @@ class StageWatch:
         blocks = self._blocks.all
         if sum(block.steps for block in blocks) < LEAST_STEPS:
             return None
-        per_block = np.stack([np.median(block.ratios(places)[0], axis=0) for block in blocks])
+        per_block = np.stack([median_of(block.ratios(places)[0], axis=0) for block in blocks])
         steps = np.array([float(block.steps) for block in blocks])
         best: tuple[float, int, int, int] = (0.0, 0, 0, 0)
         for stage in range(places.stages):
@@ -202,9 +203,9 @@ class StageWatch:
         whole = reduce(add, blocks[begin:end])
         ratios, errors = whole.ratios(places)
         ratio = ratios[:, stage]
-        typical = float(np.median(ratio))
+        typical = median_of(ratio)
         heavy = math.log1p(heavy_ratio(len(ratio)))
-        error = float(np.median(errors[:, stage])) / math.sqrt(len(ratio))
+        error = median_of(errors[:, stage]) / math.sqrt(len(ratio))
         score = (typical - heavy) / max(error, 1e-9)
         if whole.steps < LEAST_STEPS or score < CERTAIN:
             return None
@@ -260,7 +261,7 @@ def _on_one_of_nodes(places: Places, stage: int, facts: JobFacts) -> bool:
 
 def _phase(phase_ns: FloatArray, stage: int) -> str | None:
     """Return the phase that holds most of what the stage works more."""
-    others = np.median(np.delete(phase_ns, stage, axis=0), axis=0)
+    others = median_of(np.delete(phase_ns, stage, axis=0), axis=0)
     excess = np.maximum(phase_ns[stage] - others, 0)
     if excess.sum() <= 0 or excess.max() < PHASE_SHARE * excess.sum():
         return None
@@ -274,7 +275,7 @@ def _idle_s(work_ns: FloatArray, places: Places, heavy: _Heavy) -> float:
     is the stage at the mean of all; from there on the time falls as its work does.
     """
     stage, costs = heavy.stage, heavy.costs
-    above_others = float(work_ns[stage] - np.median(np.delete(work_ns, stage)))
+    above_others = float(work_ns[stage] - median_of(np.delete(work_ns, stage)))
     above_mean = float(work_ns[stage] - work_ns.mean())
     if above_mean <= 0 or costs.base_ns <= 0:
         return 0.0
@@ -287,7 +288,7 @@ def _idle_s(work_ns: FloatArray, places: Places, heavy: _Heavy) -> float:
 
 def _evidence(work_ns: FloatArray, places: Places, heavy: _Heavy, facts: JobFacts) -> list[str]:
     stage, ratio, costs = heavy.stage, heavy.ratio, heavy.costs
-    others = np.median(np.delete(work_ns, stage))
+    others = median_of(np.delete(work_ns, stage))
     many = int((np.expm1(ratio) > heavy_ratio(len(ratio)) / 2).sum())
     last = ", the last," if stage == places.stages - 1 else ""
     since = "" if heavy.from_start else f" since about step {heavy.whole.first_step}"

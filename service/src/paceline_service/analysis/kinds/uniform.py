@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,13 +12,16 @@ from paceline.vocabulary import Phase, RecordKind
 from paceline_service.analysis.causes.watch import CauseWatch
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.evidence.edetector import steps_between_false_alarms
-from paceline_service.analysis.kinds.uniform_cause import UniformCause, cause_of
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.normal import normal_quantile
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import FloatArray
 from paceline_service.analysis.report import Finding
 from paceline_service.analysis.scores import spread
 from paceline_service.analysis.sets import distinct
+
+if TYPE_CHECKING:
+    from paceline_service.analysis.kinds.uniform_cause import UniformCause
 
 MAX_RANKS = 4096
 """So many ranks, evenly spread, tell how fast all are."""
@@ -151,7 +155,7 @@ class UniformSlowdown:
             level=level,
             self_ns=float(np.maximum(row.self_ns, 0).sum()),
             duration_ns=float(row.duration_ns),
-            phase_ns=np.median(row.phase_self_ns[self._ranks][here], axis=0).astype(np.float64),
+            phase_ns=median_of(row.phase_self_ns[self._ranks][here], axis=0).astype(np.float64),
         )
         self._bet(level)
         self._recent.append(moment)
@@ -227,7 +231,7 @@ class UniformSlowdown:
             slow.add(moment)
             newest = [one.level for one in list(self._recent)[-CLOSING_STEPS:]]
             half = slow.base + slow.levels / max(slow.steps, 1) / 2
-            if len(newest) == CLOSING_STEPS and np.median(newest) < half:
+            if len(newest) == CLOSING_STEPS and median_of(newest) < half:
                 slow.open = False
                 self._evidence[:] = 0.0
             return
@@ -238,11 +242,11 @@ class UniformSlowdown:
         if len(moments) < LASTING_STEPS:
             return
         levels = np.array([one.level for one in moments])
-        base = float(np.median(self._reference)) / max(1 - self._rho, 0.1)
+        base = median_of(self._reference) / max(1 - self._rho, 0.1)
         noise = spread(np.array(self._reference))
         onset = _onset(levels - base)
         after = levels[onset:]
-        shift = float(np.median(after)) - base
+        shift = median_of(after) - base
         if len(after) < LASTING_STEPS or shift < max(LEAST_SHIFT, SPREADS * noise):
             return
         before = np.array([one.phase_ns for one in moments[max(onset - RECENT_STEPS, 0) : onset]])
@@ -250,7 +254,7 @@ class UniformSlowdown:
             first_step=moments[onset].step,
             last_step=moment.step,
             base=base,
-            before_ns=np.median(before, axis=0) if len(before) else np.zeros(0),
+            before_ns=median_of(before, axis=0) if len(before) else np.zeros(0),
         )
         for one in moments[onset:]:
             slow.add(one)
@@ -288,6 +292,9 @@ class UniformSlowdown:
         )
 
     def _cause(self, slow: _Slow, facts: JobFacts) -> UniformCause:
+        # Only imported where there is something to explain: starting is most of a small answer.
+        from paceline_service.analysis.kinds.uniform_cause import cause_of
+
         after = slow.phase_ns / slow.steps if slow.phase_ns is not None and slow.steps else None
         span = slow.last_step - slow.first_step + 1
         past = (max(slow.first_step - max(span, LEARNING_STEPS), 0), slow.first_step - 1)
@@ -318,7 +325,7 @@ def _onset(excess: FloatArray) -> int:
     """Return where a shift began: the largest tail sum above half of it (Hinkley 1970)."""
     begin = max(len(excess) - LASTING_STEPS, 0)
     for _ in range(3):
-        half = max(float(np.median(excess[begin:])) / 2, 0.0)
+        half = max(median_of(excess[begin:]) / 2, 0.0)
         tail = np.cumsum((np.clip(excess, -2 * half, 2 * half) - half)[::-1])[::-1]
         begin = int(np.argmax(tail))
     return begin

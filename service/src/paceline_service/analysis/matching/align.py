@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.dataclass import dataclass
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, Int64Array
 
 LEAST_OVERLAP = 0.5
@@ -122,7 +123,7 @@ def implausible(ranks: Sequence[int], start_ns: Int64Array, end_ns: Int64Array) 
     # About the first release, so that float64 holds differences of epoch nanoseconds exactly.
     base = end_ns[0].min()
     start, end = (start_ns - base).astype(np.float64), (end_ns - base).astype(np.float64)
-    offset = np.median(end - np.median(end, axis=1, keepdims=True), axis=0)
+    offset = median_of(end - median_of(end, axis=1, keepdims=True), axis=0)
     start, end = start - offset, end - offset
     late_by = start.max(axis=1) - end.min(axis=1)
     broken = late_by > CLOCK_TOLERANCE_NS
@@ -156,12 +157,12 @@ def another_repetition(
     period = _period(sequence)
     if period == 0 or end_ns.shape[1] < 2:
         return None
-    took_ns = float(np.median(end_ns[period:, 0] - end_ns[:-period, 0]))
-    late_ns = np.median(end_ns - end_ns[:, :1], axis=0)
+    took_ns = median_of(end_ns[period:, 0] - end_ns[:-period, 0])
+    late_ns = median_of(end_ns - end_ns[:, :1], axis=0)
     apart_ns = float(np.ptp(late_ns))
     if apart_ns <= took_ns / 2 or (numbered and apart_ns > REPETITIONS_APART * took_ns):
         return None
-    worst = int(np.argmax(np.abs(late_ns - np.median(late_ns))))
+    worst = int(np.argmax(np.abs(late_ns - median_of(late_ns))))
     return Refused(
         reason=(
             f"the order repeats itself every {took_ns / 1e6:,.1f} ms, and by its clock rank "

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.dataclass import dataclass
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.scores import MAD_TO_SD
 from paceline_service.analysis.sets import distinct
@@ -128,7 +129,7 @@ def fit_offsets(kept: list[Releases], clock: Int64Array, first_rank: Int64Array)
     for _ in range(ROUNDS):
         solution = _solve(rows, value, weight, time, clocks, drifts, solution)
         residual = _centre(rows, weight, value - _model(rows, solution, time))
-        spread = MAD_TO_SD * float(np.median(np.abs(residual - np.median(residual))))
+        spread = MAD_TO_SD * float(median_of(np.abs(residual - median_of(residual))))
         if spread <= 0:
             break
         weight = np.minimum(1.0, HUBER * spread / np.maximum(np.abs(residual), 1e-9))
@@ -172,7 +173,7 @@ def bounds_of(
         segment = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(of))))
         arrival = (releases.arrival_ns[inside] - fit.base_ns[of]).astype(np.float64)
         release = (releases.release_ns[inside] - fit.base_ns[of]).astype(np.float64)
-        now = float(np.median(release))
+        now = median_of(release)
         if before is not None:
             widened = MAX_DRIFT * abs(now - before)
             low = np.where(fit.is_reference, 0.0, low - widened)

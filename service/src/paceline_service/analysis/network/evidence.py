@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.dataclass import dataclass
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.scores import MAD_TO_SD
 from paceline_service.analysis.sets import distinct
@@ -96,9 +97,9 @@ def levels_of(values: FloatArray, least: FloatArray) -> Levels:
         least: (C,) smallest shift that is of interest, log units.
     """
     count = values.shape[1]
-    centre = np.median(values, axis=1)
+    centre = median_of(values, axis=1)
     residual = values - centre[:, None]
-    spread = MAD_TO_SD * np.median(np.abs(residual), axis=1)
+    spread = MAD_TO_SD * median_of(np.abs(residual), axis=1)
     clip = np.maximum(4 * spread, 2 * least)
     tame = np.clip(residual, -clip[:, None], clip[:, None])
     deviation = tame.std(axis=1)
@@ -151,8 +152,8 @@ def fault_begins(values: FloatArray, least: FloatArray) -> NDArray[np.intp]:
         correlation = float(_correlation(flat[None, :])[0])
         if largest[row] < SPLIT_DEVIATIONS * np.sqrt((1 + correlation) / (1 - correlation)):
             continue  # noise that lasts wanders as far
-        spread = MAD_TO_SD * np.median(np.abs(before - np.median(before)))
-        shift = np.median(since) - np.median(before)
+        spread = MAD_TO_SD * median_of(np.abs(before - median_of(before)))
+        shift = median_of(since) - median_of(before)
         if shift > max(float(least[row]), FAR_DEVIATIONS * float(spread)):
             begins[row] = split[best[row]]
     return begins

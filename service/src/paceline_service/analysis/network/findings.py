@@ -9,6 +9,7 @@ from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline.vocabulary import Op, op_name
 from paceline_service.analysis.channel import JobFacts
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.network.evidence import BLOCKS, NEAR, Evidence
 from paceline_service.analysis.network.fit import busbw
 from paceline_service.analysis.network.levels import fits_of, sizes_of
@@ -72,10 +73,10 @@ def describe(slow: Slow, facts: JobFacts) -> list[tuple[Finding, float]]:
 def _would_show(slow: Slow) -> NDArray[np.intp]:
     """Return the classes that were used lately and would show a shift as large as the found."""
     state = slow.evidence.state
-    shift = float(np.median(slow.shift))
+    shift = median_of(slow.shift)
     sharpest = np.minimum(state["levels"][:, NEAR], state["levels"][:, BLOCKS])
     newest = int(state["last_seen"].max(initial=0))
-    since = max(int(np.median(slow.stretch["first"])), newest - STALE_STEPS)
+    since = max(int(median_of(slow.stretch["first"])), newest - STALE_STEPS)
     calm = state["evidence"].max(axis=1) < 1  # the others may be slow and were seen too seldom
     shows = state["learned"] & (sharpest <= shift) & (state["last_seen"] >= since) & calm
     return np.flatnonzero(shows)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.evidence.edetector import steps_between_false_alarms
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.network.bound import Bound, CommunicationShare, bound_finding
 from paceline_service.analysis.network.evidence import (
     LEAST_SIBLING_SHIFT,
@@ -18,7 +19,6 @@ from paceline_service.analysis.network.evidence import (
     least_shift,
     median_of_sets,
 )
-from paceline_service.analysis.network.findings import Slow, describe
 from paceline_service.analysis.network.fit import TransferFit
 from paceline_service.analysis.network.levels import fits_of
 from paceline_service.analysis.network.series import TransferFigures, TransferSeries
@@ -32,6 +32,7 @@ from paceline_service.analysis.network.transfers import Transfers, transfers_of
 from paceline_service.analysis.options import Options
 from paceline_service.analysis.records import FloatArray, Group, Int64Array
 from paceline_service.analysis.report import Finding
+from paceline_service.analysis.sets import distinct
 
 SHARE_OF_NAMINGS = 10
 """The network takes a tenth of the false namings that the job allows; the tests of ranks and nodes
@@ -187,6 +188,9 @@ class NetworkWatch:
         classes = np.flatnonzero(stretch["steps"] > 0)
         if not len(classes):
             return []
+        # Only imported where there is something to tell: starting is most of a small answer.
+        from paceline_service.analysis.network.findings import Slow, describe
+
         slow = Slow(
             classes=classes, stretch=stretch[classes], open=state["slow"][classes],
             table=self.table, evidence=self.evidence, judged_steps=self.seen_steps,
@@ -304,7 +308,7 @@ class NetworkWatch:
         """Name the classes whose evidence suffices; close those that have recovered."""
         state, run = self.evidence.state, self._run
         was_slow = state["slow"][hot]
-        step_s = float(np.median(self._durations_ns)) / 1e9
+        step_s = median_of(self._durations_ns) / 1e9
         gamma = steps_between_false_alarms(
             self._options.false_namings_per_month, step_s, channels=SHARE_OF_NAMINGS
         )
@@ -361,7 +365,7 @@ def node_numbers(nodes: Mapping[int, str], world_size: int) -> Int64Array:
 
 
 def _distinct(nodes: Int64Array) -> int:
-    return 0 if not len(nodes) or nodes.min() < 0 else len(np.unique(nodes))
+    return 0 if not len(nodes) or nodes.min() < 0 else len(distinct(nodes))
 
 
 def _add(total: NDArray[np.void], classes: NDArray[np.intp], run: NDArray[np.void]) -> None:

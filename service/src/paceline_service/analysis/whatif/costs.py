@@ -13,6 +13,7 @@ import numpy as np
 from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase
 from paceline_service.analysis.evidence.stages import Places
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.analysis.sets import distinct
 from paceline_service.analysis.whatif.graph import Graph
@@ -260,7 +261,7 @@ def _stage_work(graph: Graph, places: Places, work_of_rank: FloatArray) -> Float
     own = np.bincount(
         graph.rank[chosen], weights=graph.work_ns[chosen], minlength=len(work_of_rank)
     ) / max(len(graph.took_ns), 1)
-    return np.array([np.median(own[places.stage == stage]) for stage in range(places.stages)])
+    return np.array([median_of(own[places.stage == stage]) for stage in range(places.stages)])
 
 
 def _levelled(graph: Graph, places: Places, stage_work: FloatArray) -> FloatArray:

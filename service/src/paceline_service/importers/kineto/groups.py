@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from paceline.dataclass import dataclass
 from paceline.vocabulary import Op
@@ -12,7 +13,9 @@ from paceline_service.importers.kineto.calls import Label
 from paceline_service.importers.kineto.members import Members, Named
 from paceline_service.importers.kineto.order import GroupKey, Paired, pair_group
 from paceline_service.importers.kineto.rank import RankTimeline
-from paceline_service.importers.kineto.transfers import Clocks, contradicted
+
+if TYPE_CHECKING:
+    from paceline_service.importers.kineto.transfers import Clocks
 
 _NOT_TOLD = "the trace has several process groups and does not say of which it is"
 _NO_MEMBERS = "a process group whose members no trace names"
@@ -85,6 +88,8 @@ def pair(
         counted = not untold and (key.name, key.ranks) not in transferring
         found = pair_group(key, by_rank, timelines, counted=counted)
         if key.source >= 0 and isinstance(found, Paired):
+            from paceline_service.importers.kineto.transfers import Clocks, contradicted
+
             clocks = clocks or Clocks(pairs, timelines)
             found = contradicted(found, timelines, clocks) or found
         if isinstance(found, Refused):

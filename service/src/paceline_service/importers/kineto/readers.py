@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO
 
+_SIGKILL = 9  # ``signal`` makes enumerations of all of them, for as long as a piece is read
 _START = (
     "import sys; sys.path[:] = sys.argv[1:]\n"
     "from paceline_service.importers.kineto.worker import main; main()"
@@ -28,7 +28,7 @@ class Reader:
         """Have it end now."""
         if self._status is None:
             with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+                os.kill(self._pid, _SIGKILL)
 
     def wait(self) -> int:
         """Wait for its end and return its exit status, or the number of a signal below 0."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline_service.analysis.blame.arrivals import HOST_LATE_NS, LastArrivals
 from paceline_service.analysis.causes.actions import action_for
-from paceline_service.analysis.report import Finding, Report
+from paceline_service.analysis.report import Finding, RankRows, Report
 from paceline_service.importers.kineto.kernels import function_of
 from paceline_service.importers.kineto.rank import Busy, RankTimeline
 from paceline_service.importers.kineto.windows import Window
@@ -123,9 +123,10 @@ def with_causes(report: Report, arrivals: LastArrivals, nodes: Mapping[int, str]
         from paceline_service.analysis.expected.found import recaused
 
         expected = recaused(expected, report.findings, findings)
-    return replace(
-        report, findings=findings, ranks=report.ranks.with_causes(told), expected=expected
-    )
+    rows = report.ranks
+    if isinstance(rows, RankRows):
+        rows = rows.with_causes(told)
+    return replace(report, findings=findings, ranks=rows, expected=expected)
 
 
 def _with_cause(finding: Finding, arrivals: LastArrivals, nodes: Mapping[int, str]) -> Finding:

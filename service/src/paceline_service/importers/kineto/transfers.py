@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from paceline_service.analysis.matching.align import CLOCK_TOLERANCE_NS, Refused
+from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import Int64Array
 from paceline_service.importers.kineto.order import Paired, Proof
 from paceline_service.importers.kineto.rank import RankTimeline
@@ -38,7 +39,7 @@ class Clocks:
                 [timelines[rank].calls.end_ns[one.rows[:, i]] for i, rank in enumerate(members)],
                 axis=1,
             )[one.barrier_like]
-            late_ns = np.median(end - end[:, :1], axis=0)
+            late_ns = median_of(end - end[:, :1], axis=0)
             self._join(number, members, late_ns.tolist())
 
     def apart_ns(self, rank: int, other: int) -> float | None:
@@ -83,7 +84,7 @@ def contradicted(
     if not known:
         if paired.proof == Proof.LENGTHS or len(paired.rows) < LEAST_TRANSFERS:
             return Refused(reason=_REPEATS)
-        apart_ns = float(np.median(end[key.destination] - end[key.source]))
+        apart_ns = median_of(end[key.destination] - end[key.source])
     late = round(apart_ns or 0.0)
     early_ns: Int64Array = start[key.source] - (end[key.destination] - late)
     if (early_ns > CLOCK_TOLERANCE_NS).any():
