@@ -240,6 +240,9 @@ def test_a_report_that_tells_too_little_says_what_to_give_instead(
     path.write_text('{"schema": "paceline.report/1"}')
     assert main(["gamma", "--report", str(path), "--parameters", "7B"]) == 2
     assert "has no calibration" in capsys.readouterr().err
+    path.write_text('{"schema": "paceline.report/1", "calibration": [1]}')
+    assert main(["gamma", "--report", str(path), "--parameters", "7B"]) == 2
+    assert "its calibration is not understood" in capsys.readouterr().err
     path.write_text("[]")
     assert main(["gamma", "--report", str(path), "--parameters", "7B"]) == 2
     assert "is no paceline.report/1" in capsys.readouterr().err

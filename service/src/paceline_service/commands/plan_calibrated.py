@@ -81,8 +81,14 @@ def read_calibrated(path: Path) -> Calibrated:
         InputError: the file is no report, or has no calibration.
     """
     report = read_report(path)
-    calibration = report.get("calibration") or {}
-    expected = report.get("expected") or {}
+    try:
+        return _calibrated(path, report)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"--report {path}: its calibration is not understood: {error}") from error
+
+
+def _calibrated(path: Path, report: Mapping[str, Any]) -> Calibrated:
+    calibration, expected = report.get("calibration") or {}, report.get("expected") or {}
     computes = [float(row["compute_s"]) for row in calibration.get("compute") or ()]
     ranks = int((report.get("job") or {}).get("world_size") or 0)
     if not computes or ranks < 2:
@@ -90,6 +96,6 @@ def read_calibrated(path: Path) -> Calibrated:
         raise InputError(f"--report {path} has no calibration: {why}; give --compute")
     return Calibrated(
         path=path, ranks=ranks, compute_s=max(computes),
-        transfers=tuple(calibration.get("transfers") or ()),
+        transfers=tuple(dict(row) for row in calibration.get("transfers") or ()),
         observed_s=expected.get("observed_step_s"), expected_s=expected.get("expected_step_s"),
     )  # fmt: skip
