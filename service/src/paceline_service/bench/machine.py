@@ -31,8 +31,8 @@ def cpu_s(pid: int) -> float:
 
 def family(pid: int) -> list[int]:
     """Return a process and its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    return [pid, *map(int, children.split())]
+    children = Path(f"/proc/{pid}/task/{pid}/children")  # some kernels do not have it
+    return [pid, *(map(int, children.read_text("ascii").split()) if children.exists() else ())]
 
 
 def memory_kib(pid: int | str = "self") -> dict[str, int]:

@@ -22,6 +22,9 @@ from paceline_service.settings import CollectorSettings
 from paceline_service.store.database import Database
 
 STATE_S = 0.25
+TICK_S = 0.15
+"""Shorter than in the collector: there are few jobs to look at, and their verdicts take long."""
+RETELL_S = 1.0
 GC_THRESHOLDS = (50_000, 20, 20)
 """As in the collector (``serve``)."""
 
@@ -43,8 +46,9 @@ class _Process:
             return JobAnalysis(world_size, options)
 
         self._engine = Engine(
-            settings, stored_frames(self._database), self._publish, self._forget, make_analysis
-        )
+            settings, stored_frames(self._database), self._publish, self._forget, make_analysis,
+            tick_s=TICK_S, retell_s=RETELL_S,
+        )  # fmt: skip
         self._known_ranks: dict[int, list[Json]] = {}
         self._recent: dict[int, tuple[int, RecentSteps | None]] = {}
         """Of each attempt: which analysis of it this is, and its recent steps."""

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
@@ -100,6 +100,8 @@ class Engine:
         publish: called on the event loop with every update.
         forget: called on the event loop when an attempt (its id) leaves memory.
         make_analysis: a fresh analysis for a world size.
+        tick_s: how long after one look at what has come the next one is.
+        retell_s: how often an attempt is published at most where no step became complete.
     """
 
     def __init__(
@@ -109,6 +111,9 @@ class Engine:
         publish: Callable[[Update], None],
         forget: Callable[[int], None],
         make_analysis: MakeAnalysis = JobAnalysis,
+        *,
+        tick_s: float = TICK_S,
+        retell_s: float = 0.0,
     ) -> None:
         self.stats = EngineStats()
         self.checkpoints = Checkpointer(settings.checkpoint_s)
@@ -119,6 +124,8 @@ class Engine:
         self._publish = publish
         self._forget = forget
         self._make_analysis = make_analysis
+        self._tick_s = tick_s
+        self._retell_s = retell_s
         self._inbox: queue.SimpleQueue[list[CommittedFrame] | _Load | _Drop | _Note | None] = (
             queue.SimpleQueue()
         )
@@ -189,7 +196,7 @@ class Engine:
             self.rebuilding -= 1
 
     def _run(self) -> None:
-        next_tick_s = time.monotonic() + TICK_S
+        next_tick_s = time.monotonic() + self._tick_s
         stopping = False
         while not stopping:
             wait_s = max(next_tick_s - time.monotonic(), 0.0)
@@ -215,7 +222,7 @@ class Engine:
                 self._tick(began_s, stopping=stopping)
                 ended_s = time.monotonic()
                 self.stats.tick_seconds += ended_s - began_s
-                next_tick_s = ended_s + TICK_S
+                next_tick_s = ended_s + self._tick_s
 
     def _feed(self, frames: list[CommittedFrame]) -> None:
         now_s = time.monotonic()
@@ -332,7 +339,7 @@ class Engine:
                 continue
             try:
                 live.analyse(time.monotonic(), time.time_ns())
-                if may_publish:
+                if stopping or (may_publish and live.is_due(now_s, self._retell_s)):
                     began_s = time.thread_time()
                     self._publish_one(live, stopping=stopping)
                     publishing_s += time.thread_time() - began_s
@@ -349,10 +356,14 @@ class Engine:
         update = live.update(time.monotonic())
         if update is not None:
             self._count_lags(live, update)
+            self._hand_out(update)
+        # Afterwards: writing down a large attempt takes longer than judging a step of it.
         checkpoint = self.checkpoints.capture(live, stopping=stopping)
-        if checkpoint is not None:
-            update = replace(update, checkpoint=checkpoint) if update else live.again(checkpoint)
-        if update is not None and self._loop is not None:
+        if checkpoint is not None and (update := live.again(checkpoint)) is not None:
+            self._hand_out(update)
+
+    def _hand_out(self, update: Update) -> None:
+        if self._loop is not None:
             self._loop.call_soon_threadsafe(self._publish, update)
 
     def _count_lags(self, live: LiveAttempt, update: Update) -> None:

@@ -54,14 +54,13 @@ class FrameFeed(FeedState):
     def expire(self, now_wall_ns: int) -> bool:
         """Give up gaps that were waited for long enough; return whether that gave records."""
         any_ready = False
-        for stream in self.streams.values():
-            if not stream.buffer.held:
-                continue
+        waiting = [one for one in self.streams.values() if one.buffer.waits]
+        for stream in waiting:
             for ready in stream.buffer.expire(now_wall_ns):
                 self._apply(stream, ready)
                 any_ready = True
         for bundles in self.bundles.values():
-            if bundles.buffer.held:
+            if bundles.buffer.waits:
                 for ready in bundles.buffer.expire(now_wall_ns):
                     self._apply_bundle(bundles, ready)
                     any_ready = True
@@ -87,7 +86,8 @@ class FrameFeed(FeedState):
                 if self._arrivals is not None:
                     self._arrivals.heard(rank, heard_ns)
                 of_rank = self._of_rank[rank]
-                if any(other.has_losses for other in of_rank):
+                alone = len(of_rank) == 1  # as nearly always: there are thousands of ranks
+                if stream.has_losses or (not alone and any(one.has_losses for one in of_rank)):
                     self._sink.note_dropped(rank, self.dropped(rank))
                 if stream.ended and all(other.ended for other in of_rank):
                     self._sink.rank_ended(rank, stream.ended)
@@ -164,8 +164,9 @@ class FrameFeed(FeedState):
             self._apply_singly(of, bundle, committed)
             return
         for stream, seq in zip(streams, body.frame_seqs, strict=True):
-            for held in stream.buffer.take(seq) or ():
-                self._apply(stream, held)
+            if held_before := stream.buffer.take(seq):
+                for held in held_before:
+                    self._apply(stream, held)
         received_ns = committed.received_wall_ns
         step_base = 0
         for stream in streams:

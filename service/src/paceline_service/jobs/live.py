@@ -5,6 +5,7 @@ Only the engine's thread touches it. There is no clock here: times are passed in
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -99,6 +100,8 @@ class LiveAttempt:
         self._last_step = -1
         self._last_start_wall_ns = -1
         self._published: Snapshot | None = None
+        self._told_mono_s = -math.inf
+        """When it was last published."""
         self._rows_mono_s = -ROWS_S
         """When the rows of the ranks were last made."""
         self._new_steps: list[Step] = []
@@ -211,12 +214,17 @@ class LiveAttempt:
         self._unpublished |= self._dirty
         self._dirty = False
 
+    def is_due(self, now_mono_s: float, retell_s: float) -> bool:
+        """Whether it is to be published: a step is new, or ``retell_s`` are over."""
+        return bool(self._new_steps) or now_mono_s - self._told_mono_s >= retell_s
+
     def update(self, now_mono_s: float) -> Update | None:
         """Return what there is to publish, if anything; ``analyse`` was called before."""
         state = self.state(now_mono_s)
         if not self._unpublished and self._published is not None and self._published.state == state:
             return None
         self._unpublished = False
+        self._told_mono_s = now_mono_s
         return self._publish(state, now_mono_s)
 
     def again(self, checkpoint: Captured) -> Update | None:

@@ -30,25 +30,26 @@ class ReorderBuffer(Generic[T]):
         self.late = 0
         """Items that came after their number had been given up, or twice."""
         self._next = first_seq
-        self._held: dict[int, T] = {}
+        self.waits: dict[int, T] = {}
+        """Items behind a gap, by their numbers."""
         self._gap_since_ns: int | None = None
         self._missing = deque(sorted(missing))
 
     def push(self, seq: int, item: T, now_ns: int) -> list[T]:
         """Take one item; return those whose turn it is."""
-        if seq < self._next or seq in self._held:
+        if seq < self._next or seq in self.waits:
             self.late += 1
             return []
-        if seq == self._next and not self._held and not self._missing:
+        if seq == self._next and not self.waits and not self._missing:
             self._next = seq + 1
             return [item]
-        self._held[seq] = item
+        self.waits[seq] = item
         ready = self._drain()
         return ready + self.expire(now_ns)
 
     def is_late(self, seq: int) -> bool:
         """Whether the turn of ``seq`` is over, or it is here already."""
-        return seq < self._next or seq in self._held
+        return seq < self._next or seq in self.waits
 
     def take(self, seq: int) -> list[T] | None:
         """Take the number of an item that comes in its order: what is missing will not come.
@@ -56,15 +57,15 @@ class ReorderBuffer(Generic[T]):
         Returns:
             Items with lower numbers that were held, whose turn is before it; None: it is late.
         """
-        if seq == self._next and not self._held:
+        if seq == self._next and not self.waits:
             self._next = seq + 1
             return []
         if self.is_late(seq):
             self.late += 1
             return None
         ready: list[T] = []
-        while self._held and min(self._held) < seq:
-            following = min(self._held)
+        while self.waits and min(self.waits) < seq:
+            following = min(self.waits)
             self.skipped += following - self._next
             self._next = following
             ready += self._drain()
@@ -75,7 +76,7 @@ class ReorderBuffer(Generic[T]):
 
     def expire(self, now_ns: int) -> list[T]:
         """Give up a gap that was waited for long enough; return the items behind it."""
-        if not self._held:
+        if not self.waits:
             self._gap_since_ns = None
             return []
         if self._gap_since_ns is None or now_ns < self._gap_since_ns:
@@ -83,14 +84,14 @@ class ReorderBuffer(Generic[T]):
         if self.wait_ns is None:
             return []
         waited = now_ns - self._gap_since_ns >= self.wait_ns
-        if not waited and len(self._held) <= HOLD_LIMIT:
+        if not waited and len(self.waits) <= HOLD_LIMIT:
             return []
-        following = min(self._held)
+        following = min(self.waits)
         self.skipped += following - self._next
         self._next = following
         self._gap_since_ns = None
         ready = self._drain()
-        if self._held:
+        if self.waits:
             self._gap_since_ns = now_ns
         return ready
 
@@ -102,7 +103,7 @@ class ReorderBuffer(Generic[T]):
     @property
     def held(self) -> int:
         """How many items wait behind a gap."""
-        return len(self._held)
+        return len(self.waits)
 
     def _drain(self) -> list[T]:
         ready = []
@@ -112,7 +113,7 @@ class ReorderBuffer(Generic[T]):
             if self._missing and self._missing[0][0] <= self._next:
                 self.skipped += self._missing[0][1] - self._next
                 self._next = self._missing.popleft()[1]
-            item = self._held.pop(self._next, None)
+            item = self.waits.pop(self._next, None)
             if item is None:
                 break
             ready.append(item)

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from paceline.dataclass import dataclass
 from paceline_service.analysis.records import COLUMNS, BoolArray, Columns, Int64Array, Records
 
+MANY_ROWS = 1 << 16
+"""A column of more than these does not lie in the cache of a core."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Columns):
@@ -17,7 +20,11 @@ class Table(Columns):
 
     def take(self, index: NDArray[np.intp] | BoolArray | slice) -> Table:
         """Return the rows that ``index`` selects."""
-        return Table(**{name: getattr(self, name)[index] for name in TABLE_COLUMNS})
+        if isinstance(index, slice):
+            return Table(**{name: getattr(self, name)[index] for name in TABLE_COLUMNS})
+        if index.dtype == np.bool_:
+            index = np.flatnonzero(index)
+        return Table(**{name: _chosen(getattr(self, name), index) for name in TABLE_COLUMNS})
 
     def copy(self) -> Table:
         """Return the rows with memory of their own."""
@@ -49,3 +56,12 @@ def as_table(records: Records) -> Table:
     """Return records of one rank as a table."""
     rank = np.full(len(records), records.rank, dtype=np.int64)
     return Table(rank=rank, **{name: getattr(records, name) for name in COLUMNS})
+
+
+def _chosen(column: Int64Array, index: NDArray[np.intp]) -> Int64Array:
+    """Return the values at ``index``; a column of one value needs no looking up, which is slow."""
+    if len(column) > MANY_ROWS:
+        first = column[0]
+        if first == column[len(column) // 2] == column[-1] and (column == first).all():
+            return np.full(len(index), first)
+    return column[index]
