@@ -12,6 +12,7 @@ from paceline_service.analysis.costs.alpha_beta import Link, Machine
 from paceline_service.analysis.costs.collectives import ring_all_reduce
 from paceline_service.analysis.costs.compression import Compression, least_ratio, least_speed
 from paceline_service.commands.plan import app, main
+from tests.unit.costs.reports import calibrated
 
 GAMMA_ROWS = """\
   1         2,048   275.69        0.00    0.000
@@ -193,22 +194,6 @@ def test_a_plan_starts_without_numpy_and_without_a_web_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def calibrated(path: Path, **transfer: object) -> Path:
-    """Write a report of which only what a plan reads is there."""
-    row = {
-        "op": "all_reduce", "links": [], "members": 8, "latency_s": 2e-5,
-        "bandwidth_bytes_per_s": 10e9, "reason": None, **transfer,
-    }  # fmt: skip
-    report = {
-        "schema": "paceline.report/1",
-        "job": {"world_size": 8},
-        "calibration": {"compute": [{"compute_s": 0.080}], "transfers": [row]},
-        "expected": {"observed_step_s": 0.310, "expected_step_s": 0.221},
-    }
-    path.write_text(json.dumps(report))
-    return path
 
 
 def test_a_jobs_own_report_tells_compute_and_network_and_stands_beside_the_model(
