@@ -46,6 +46,7 @@ def test_gamma_without_options_is_the_example_of_seven_billion_parameters(
     words = " ".join(text.split())
     assert "More ranks do not help: the ratio gamma, not the hardware. From 7 ranks on" in words
     assert "600 GB/s (4.8 Tb/s)" in words  # shown back, so that a mistaken unit is seen
+    assert "data sheets of NVLink add both directions" in words
 
 
 def test_gamma_of_a_fixed_local_batch_is_said_to_be_the_same_for_any_model(
