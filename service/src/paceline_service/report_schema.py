@@ -82,7 +82,7 @@ class GapParts(BaseModel):
     """The observed step less the expected one, by what it comes from; seconds per step."""
 
     straggler: float
-    network: float
+    network: float | None = Field(description="Null: no transfer's size and time are known.")
     imbalance: float
     host: float
     slowdown: float
@@ -103,6 +103,7 @@ class ExpectedStep(BaseModel):
     communication_s: float | None
     gap_parts_s: GapParts | None
     communication_modelled_ratio: float | None
+    communication_reason: str | None = Field(description="Why the network's part is null.")
     reason: str | None = Field(description="Why nothing is expected; null: something is.")
 
 

@@ -23,7 +23,7 @@ IntArray = NDArray[np.int64]
 _EXPECTED = (
     "steps", "observed_step_s", "expected_step_s", "expected_step_interval_s", "gap_s",
     "gap_ratio", "compute_s", "communication_s", "barrier_s", "gap_parts_s",
-    "communication_modelled_ratio",
+    "communication_modelled_ratio", "communication_reason",
 )  # fmt: skip
 
 
@@ -222,7 +222,7 @@ class PageJob:
             "gap_s": observed_s - expected_s, "gap_ratio": observed_s / expected_s - 1,
             "compute_s": 0.98 * (expected_s - comm_s), "communication_s": comm_s,
             "barrier_s": 0.02 * (expected_s - comm_s), "gap_parts_s": parts,
-            "communication_modelled_ratio": 1.0, "reason": None,
+            "communication_modelled_ratio": 1.0, "communication_reason": None, "reason": None,
         }  # fmt: skip
 
     def rank_rows(self) -> dict[str, Any]:

@@ -152,21 +152,26 @@ def test_with_too_few_steps_nothing_is_expected() -> None:
     report = analyse(replace(JOB, steps=8)).report()
     assert report.expected is not None
     assert report.expected["expected_step_s"] is None
-    assert report.expected["reason"].startswith("3 steps were seen after the job had settled")
+    assert report.expected["reason"].startswith("3 steps of a settled job were seen")
 
 
-def test_without_payloads_and_releases_nothing_is_expected_of_the_network() -> None:
-    job = simulate(replace(JOB, steps=40, transfer_ms=6.0))
+@pytest.mark.parametrize("first", [None, 0], ids=["healthy", "slow from the first step on"])
+def test_without_payloads_the_network_is_no_part_of_the_gap(first: int | None) -> None:
+    faults = faulty(Phase.BACKWARD, first=first).faults if first is not None else ()
+    job = simulate(replace(JOB, steps=60, transfer_ms=6.0, faults=faults))
     for rows in job.rows:
         rows[:] = [
             (*row[:6], 0, *row[7:11], int(row[11]) | int(Flag.FAILED))
             if row[0] == RecordKind.COLLECTIVE else row
             for row in rows
         ]  # fmt: skip
-    report = feed(job)[0].report()
-    assert report.expected is not None
-    assert report.expected["expected_step_s"] is None
-    assert "payload or time of release are not known" in report.expected["reason"]
+    block = feed(job)[0].report().expected
+    assert block is not None
+    assert block["gap_parts_s"]["network"] is None
+    assert block["communication_modelled_ratio"] == 0.0
+    assert "payload or time of release are not known" in block["communication_reason"]
+    assert abs(block["gap_parts_s"]["unexplained"]) < 0.01 * block["expected_step_s"]
+    assert (block["gap_ratio"] > 0.1) == (first is not None)
 
 
 def test_the_report_as_json_holds_both_blocks() -> None:

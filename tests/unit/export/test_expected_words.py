@@ -19,7 +19,7 @@ EXPECTED: dict[str, Any] = {
     "steps": 85, "observed_step_s": 0.047, "expected_step_s": 0.04002,
     "expected_step_interval_s": [0.0395, 0.0405], "gap_s": 0.00698, "gap_ratio": 0.1744,
     "compute_s": 0.037, "barrier_s": 0.00102, "communication_s": 0.002, "gap_parts_s": PARTS,
-    "communication_modelled_ratio": 1.0, "reason": None,
+    "communication_modelled_ratio": 1.0, "communication_reason": None, "reason": None,
 }  # fmt: skip
 CALIBRATION: dict[str, Any] = {
     "compute": [{"ranks": "0-7", "members": 8, "compute_s": 0.037,

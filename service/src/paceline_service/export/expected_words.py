@@ -53,7 +53,7 @@ def gap_sentence(report: Json) -> str:
     told = [
         f"{words} {signed(block['gap_parts_s'][part])}"
         for part, words in PARTS.items()
-        if abs(block["gap_parts_s"][part]) >= LEAST_SHARE * block["expected_step_s"]
+        if abs(block["gap_parts_s"][part] or 0.0) >= LEAST_SHARE * block["expected_step_s"]
     ]
     return f"The difference is: {', '.join(told)}." if told else ""
 

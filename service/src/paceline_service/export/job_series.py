@@ -114,7 +114,8 @@ def _expected(values: Values, job: JobSample) -> None:
     values[metrics.JOB_EXPECTED_STEP_SECONDS][(job.job,)] = block["expected_step_s"]
     values[metrics.JOB_OBSERVED_STEP_SECONDS][(job.job,)] = block["observed_step_s"]
     for part, lost_s in block["gap_parts_s"].items():
-        values[metrics.JOB_STEP_GAP_SECONDS][job.job, part] = lost_s
+        if lost_s is not None:
+            values[metrics.JOB_STEP_GAP_SECONDS][job.job, part] = lost_s
 
 
 def _flags(values: Values, job: JobSample, rank_limit: int) -> None:

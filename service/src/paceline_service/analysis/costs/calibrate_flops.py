@@ -32,7 +32,7 @@ def with_flops(
     """
     positive(flops_per_step, "flops_per_step", "FLOP in one step of the whole job")
     rows = calibration.get("compute") or []
-    members = sum(row["members"] for row in rows)
+    members = sum(int(row["members"]) for row in rows)
     if not members:
         return {**calibration, "flops_per_step": flops_per_step}
 

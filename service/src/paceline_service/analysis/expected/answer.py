@@ -39,14 +39,16 @@ LEAST_STEPS = 5
 LEAST_QUIET = 10
 """So many steps without a finding tell what a typical one takes; all do where nothing was found."""
 LEAST_MODELLED = 0.5
-LEAST_COMMUNICATION = 0.02
-"""Where transfers are less of the step than this, it hardly matters what they should take."""
 MAX_COMPUTE_ROWS = 64
 _STEP_KEYS = (
     "steps", "observed_step_s", "expected_step_s", "expected_step_interval_s", "gap_s",
     "gap_ratio", "compute_s", "barrier_s", "communication_s", "gap_parts_s",
     "communication_modelled_ratio",
 )  # fmt: skip
+_BLIND = (
+    "for {:.0%} of the exposed communication payload or time of release are not known: it is "
+    "expected to be as in a typical step, and a slow network cannot be told from larger transfers"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +84,13 @@ def expected_blocks(
     }
     if sums.steps < LEAST_STEPS or not len(sources.sample.step):
         return _unknown(
-            f"{sums.steps} steps were seen after the job had settled; {LEAST_STEPS} are needed to "
-            "tell what a step usually takes"
+            f"{sums.steps} step{'' if sums.steps == 1 else 's'} of a settled job were seen, and "
+            f"{LEAST_STEPS} tell what a step usually takes"
         ), calibration
     observed, count = _observed(sums)
     moved = transferred(sources.network)
     comm_ns = observed.comm_ns - moved.found_ns / count
     modelled = moved.modelled_ns / count / comm_ns if comm_ns > 0 else None
-    much = observed.comm_ns > LEAST_COMMUNICATION * observed.total_ns
-    if much and (modelled is None or modelled < LEAST_MODELLED):
-        return _unknown(
-            f"for {1 - (modelled or 0.0):.0%} of the exposed communication payload or time of "
-            "release are not known, so what its transfers should take is not either"
-        ), calibration
     healthy = _Healthy(sources, findings, sums, quiet, fits, moved)
     return healthy.block(observed, modelled), calibration
 
@@ -138,15 +134,9 @@ class _Healthy:
             ranks=int((self._sums.rank_steps > 0).sum()),
             not_blamed_ns=observed.wait_ns - sum(losses.waited_ns.values()),
         )
-        beside_ns = observed.comm_ns - moved.seen_ns / count
-        expected = Step(
-            compute_ns=compute_ns,
-            wait_ns=barrier,
-            comm_ns=max(moved.expected_ns / count + beside_ns, 0.0),
-        )
-        error_ns = float(
-            np.sqrt(compute_error**2 + (usual_error or 0.0) ** 2 + (moved.error_ns / count) ** 2)
-        )
+        comm_ns, comm_error, blind = self._communication(observed, modelled)
+        expected = Step(compute_ns=compute_ns, wait_ns=barrier, comm_ns=comm_ns)
+        error_ns = float(np.sqrt(compute_error**2 + (usual_error or 0.0) ** 2 + comm_error**2))
         parts = attributed(observed, expected, losses)
         low, high = (expected.total_ns + side * TWO_SIDED * error_ns for side in (-1, 1))
         gap_ns = observed.total_ns - expected.total_ns
@@ -155,10 +145,27 @@ class _Healthy:
             [_s(max(low, 0.0)), _s(high)], _s(gap_ns),
             round(gap_ns / expected.total_ns, 6) if expected.total_ns > 0 else None,
             _s(expected.compute_ns), _s(expected.wait_ns), _s(expected.comm_ns),
-            {part: _s(lost) for part, lost in parts.items()},
+            {
+                part: None if part == "network" and blind and not lost else _s(lost)
+                for part, lost in parts.items()
+            },
             round(min(modelled, 1.0), 4) if modelled is not None else None,
         )  # fmt: skip
-        return {**dict(zip(_STEP_KEYS, values, strict=True)), "reason": None}
+        why = _BLIND.format(1 - (modelled or 0.0)) if blind else None
+        block = dict(zip(_STEP_KEYS, values, strict=True))
+        return {**block, "communication_reason": why, "reason": None}
+
+    def _communication(self, observed: Step, modelled: float | None) -> tuple[float, float, bool]:
+        """Return the expected exposed communication, its error, and whether no model knows it.
+
+        Transfers whose payload nobody told are expected to take what they take in a typical step.
+        """
+        moved, count = self._moved, self._count
+        if observed.comm_ns > 0 and (modelled or 0.0) < LEAST_MODELLED:
+            chosen = slice(None) if self._quiet is None else self._quiet
+            return (*typical(self._sources.sample.comm_ns[chosen]), True)
+        beside_ns = observed.comm_ns - moved.seen_ns / count
+        return max(moved.expected_ns / count + beside_ns, 0.0), moved.error_ns / count, False
 
     def _behind_network(self, usual_ns: float | None) -> float:
         """Return the waits of ranks behind slow places of the network, beyond the usual ones.
@@ -224,7 +231,7 @@ def _compute_row(fit: ComputeFit) -> dict[str, Any]:
 
 
 def _unknown(reason: str) -> dict[str, Any]:
-    return {**dict.fromkeys(_STEP_KEYS), "reason": reason}
+    return {**dict.fromkeys(_STEP_KEYS), "communication_reason": None, "reason": reason}
 
 
 def _s(time_ns: float) -> float:

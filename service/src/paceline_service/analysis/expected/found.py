@@ -100,7 +100,7 @@ def recaused(
     moved = dict(parts)
     for old, new in zip(before, after, strict=True):
         source, target = part_of_finding(old), part_of_finding(new)
-        if source == target:
+        if source == target or moved[source] is None or moved[target] is None:
             continue
         cost = sum(one.wasted_gpu_s or 0.0 for one in before if part_of_finding(one) == source)
         lost_s = parts[source] * (old.wasted_gpu_s or 0.0) / cost if cost > 0 else 0.0
