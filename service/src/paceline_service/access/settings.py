@@ -69,6 +69,11 @@ class AccessSettings(BaseSettings):
     oidc_admin_roles: list[str] = Field(
         default_factory=list, description="Roles that may administer (JSON list)."
     )
+    oidc_jobs_claim: str = Field(
+        "",
+        description="Claim that holds the job prefix of a person, `*`: all jobs; dots lead into "
+        "objects. Empty: people read all jobs.",
+    )
     session_s: float = Field(
         3600.0, gt=0, le=86_400, description="How long a session of a person lasts."
     )

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.errors import ConfigError
-from paceline_service.errors import AuthenticationError
+from paceline_service.access.tokens import check_prefix
+from paceline_service.errors import AuthenticationError, PermissionDeniedError
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 """Signatures by keys that only the provider holds; never `none`, never a shared secret."""
 LEEWAY_S = 60
 """How far clocks may differ."""
+EVERY_JOB = "*"
 Json = dict[str, Any]
 
 
@@ -101,16 +103,43 @@ def check_login(claims: Mapping[str, Any], *, nonce: str, client_id: str) -> Non
 
 def roles_of(claims: Mapping[str, Any], path: str) -> frozenset[str]:
     """Return the roles at ``path``: a claim's name, or names within each other, by dots."""
-    value: Any = claims.get(path)
-    if value is None:
-        value = claims
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
+    value = _at(claims, path)
     if isinstance(value, str):
         return frozenset(value.split())
     if isinstance(value, list):
         return frozenset(item for item in value if isinstance(item, str))
     return frozenset()
+
+
+def job_prefix_of(claims: Mapping[str, Any], path: str) -> str:
+    """Return the job prefix at ``path``; empty: all jobs, which nobody has by saying nothing.
+
+    Raises:
+        PermissionDeniedError: there is none, or several, or no job begins like that.
+    """
+    value = _at(claims, path)
+    told = value if isinstance(value, list) else [value]
+    prefix = told[0] if len(told) == 1 else None
+    if not isinstance(prefix, str) or not prefix:
+        raise PermissionDeniedError(
+            f"{name_of(claims)} has no job prefix here: the claim {path!r} holds none, or several "
+            "(PACELINE_SERVE_OIDC_JOBS_CLAIM)"
+        )
+    if prefix == EVERY_JOB:
+        return ""
+    try:
+        return check_prefix(prefix)
+    except ConfigError as error:
+        raise PermissionDeniedError(f"{name_of(claims)}: {error}") from error
+
+
+def _at(claims: Mapping[str, Any], path: str) -> Any:
+    value: Any = claims.get(path)
+    if value is None:
+        value = claims
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def scopes_of(

@@ -118,6 +118,7 @@ def _add_login(router: APIRouter, people: OidcPeople) -> None:
         answer = RedirectResponse(f"{people.public_url}/{began['to']}", 303, headers=_NO_STORE)
         content = {
             "sid": secrets.token_urlsafe(16), "name": person.name, "scopes": sorted(person.scopes),
+            "jobs": person.job_prefix,
         }  # fmt: skip
         session = people.signer.sign(SESSION, content, settings.session_s)
         set_cookie(answer, people.cookie_name, session, settings.session_s)

@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from paceline.errors import ConfigError
 from paceline_service.access.oidc.claims import (
     checked_claims,
+    job_prefix_of,
     key_id_of,
     name_of,
     require_joserfc,
@@ -37,6 +38,7 @@ class Person:
 
     name: str
     scopes: frozenset[str]
+    job_prefix: str = ""
 
 
 class OidcPeople:
@@ -80,17 +82,26 @@ class OidcPeople:
         return _grant(self.person(claims), session=False)
 
     def person(self, claims: Json) -> Person:
-        """Return who somebody with these claims is."""
+        """Return who somebody with these claims is.
+
+        Raises:
+            PermissionDeniedError: the claims do not tell whose jobs are meant, and must.
+        """
         roles = roles_of(claims, self.settings.oidc_roles_claim)
         scopes = scopes_of(roles, self.settings.oidc_read_roles, self.settings.oidc_admin_roles)
-        return Person(name=name_of(claims), scopes=scopes)
+        path = self.settings.oidc_jobs_claim
+        prefix = job_prefix_of(claims, path) if path and scopes else ""
+        return Person(name=name_of(claims), scopes=scopes, job_prefix=prefix)
 
     def session(self, connection: HTTPConnection) -> Grant | None:
         """Return the grant of the session cookie, if there is a good one."""
         content = self.session_content(connection)
-        if content is None:
-            return None
-        person = Person(name=content["name"], scopes=frozenset(content["scopes"]))
+        prefix = content.get("jobs") if content is not None else None
+        if content is None or (prefix is None and self.settings.oidc_jobs_claim):
+            return None  # it began where people had no prefix
+        person = Person(
+            name=content["name"], scopes=frozenset(content["scopes"]), job_prefix=prefix or ""
+        )
         return _grant(person, session=True)
 
     def session_content(self, connection: HTTPConnection) -> Json | None:
@@ -141,7 +152,9 @@ def _grant(person: Person, *, session: bool) -> Grant:
             f"{person.name} has none of the roles that may read or administer "
             "(PACELINE_SERVE_OIDC_READ_ROLES, PACELINE_SERVE_OIDC_ADMIN_ROLES)"
         )
-    return Grant(name=person.name, scopes=person.scopes, session=session)
+    return Grant(
+        name=person.name, scopes=person.scopes, job_prefix=person.job_prefix, session=session
+    )
 
 
 def _check(settings: AccessSettings) -> None:

@@ -22,9 +22,8 @@ class Table(Columns):
         """Return the rows that ``index`` selects."""
         if isinstance(index, slice):
             return Table(**{name: getattr(self, name)[index] for name in TABLE_COLUMNS})
-        if index.dtype == np.bool_:
-            index = np.flatnonzero(index)
-        return Table(**{name: _chosen(getattr(self, name), index) for name in TABLE_COLUMNS})
+        rows = np.flatnonzero(index) if index.dtype == np.bool_ else np.asarray(index, np.intp)
+        return Table(**{name: _chosen(getattr(self, name), rows) for name in TABLE_COLUMNS})
 
     def copy(self) -> Table:
         """Return the rows with memory of their own."""
