@@ -96,9 +96,9 @@ def assumed(model: Model, load: Load, utilization: float) -> list[str]:
     alpha = f"{duration_of(model.alpha_s)} a message" if model.alpha_s else "messages cost no time"
     lines.append(f"out of a rank: {bandwidth_of(model.bytes_per_s)}, {alpha}")
     if model.bytes_per_s in NVLINK_SUMS:
-        one = bytes_of(model.bytes_per_s / 2)
+        half = bytes_of(model.bytes_per_s / 2)
         lines.append(
-            f"data sheets of NVLink add both directions: if this is such a number, give {one}/s"
+            f"data sheets of NVLink add both directions: if this is such a number, give {half}/s"
         )
     lines.append(
         "column hidden: a step with as much of the all-reduce behind the backward pass as fits"
