@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +24,7 @@ class Module:
     require_forward_param_sync = True
     _comm_hooks: tuple[()] = ()
     _join_config = SimpleNamespace(enable=False)
-    process_group = SimpleNamespace(_get_sequence_number_for_group=lambda: 5)
+    process_group = SimpleNamespace(group_name="0", _get_sequence_number_for_group=lambda: 5)
 
     def __init__(self, parameters: list[torch.Tensor]) -> None:
         self._module_parameters = parameters
@@ -51,7 +50,7 @@ def test_a_check_synchronizes_nothing_and_gives_the_digest_of_the_cpu() -> None:
 
     recorder.failed = failed
     sets = ReplicaSets(Patches(), lambda what: None)
-    sets._ddp.append(weakref.ref(module))
+    sets.made(module)
     optimizer = torch.optim.SGD(module._module_parameters, lr=0.1)
     check = ReplicaCheck(torch, recorder, 1, sets)
     torch.cuda.synchronize()

@@ -14,6 +14,7 @@ from typing import Any
 
 from paceline.ring import InFlight, Record, RingIdentity, RingReader
 from paceline.ring.layout import HOOK_ERRORS_OFFSET
+from paceline.ring.replicas import ReplicaDigest
 from paceline.vocabulary import Op, Phase, RecordKind
 
 JOBS = Path(__file__).parent / "jobs"
@@ -31,6 +32,8 @@ class Ring:
     inflight: list[InFlight]
     errors: int
     closed: bool
+    digests: list[ReplicaDigest] = field(default_factory=list)
+    """The newest of its replica digests."""
 
     def collectives(self, name: str | None = None) -> list[Record]:
         return [
@@ -147,6 +150,7 @@ def read_rings(directory: Path) -> dict[int, Ring]:
             inflight=reader.inflight(),
             errors=reader.word(HOOK_ERRORS_OFFSET),
             closed=reader.closed_by_writer,
+            digests=reader.digests(0)[0],
         )
         reader.close()
     return rings

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from paceline.hooks.replica_sets import MAX_MODULES
 from paceline.vocabulary import P2P_OPS, Op, Phase, op_name
 from tests.integration.hooks.kit import Finished, Ring, run_ranks
 
@@ -26,7 +27,7 @@ ELEMENT_BYTES = {"Float": 4, "Half": 2, "Int": 4, "Long": 8, "Byte": 1}
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory, hooks: Mapping[str, str]) -> Finished:
-    env = {**hooks, "TORCH_FR_BUFFER_SIZE": "10000"}
+    env = {**hooks, "TORCH_FR_BUFFER_SIZE": "10000", "PACELINE_REPLICA_CHECK_STEPS": "1"}
     finished = run_ranks("parallel.py", tmp_path_factory.mktemp("parallel"), 4, env=env)
     assert finished.returncodes == [0] * 4, "\n".join(finished.output)
     return finished
@@ -65,6 +66,26 @@ def recorded_bytes(entry: dict[str, Any], op: str, size: int) -> int:
 
 def test_no_hook_failed(job: Finished) -> None:
     assert [(r.errors, r.closed, r.inflight) for r in job.rings.values()] == [(0, True, [])] * 4
+
+
+def test_replicas_are_compared_where_torch_keeps_them_equal_and_they_are(job: Finished) -> None:
+    digests: dict[tuple[object, ...], dict[int, int]] = {}
+    for rank, ring in job.rings.items():
+        for one in ring.digests:
+            group = ring.groups[one.group]
+            key = (group["name"], group["ranks"], one.layout, one.module, one.step, one.seq)
+            digests.setdefault(key, {})[rank] = one.digest
+        assert "powerSGD_hook" in ring.info["replica_check"]  # the last that was told
+    assert all(len(set(of_ranks.values())) == 1 for of_ranks in digests.values())
+    # A pipeline sends over the same group, not equally often on all ranks: then nobody is compared.
+    alike = {key: of for key, of in digests.items() if key[4] < steps_of(job, "gpipe").start}
+    assert all(len(of) == (4 if key[1] == "0-3" else 2) for key, of in alike.items())
+    steps = {key[4] for key in digests}
+    for name in ("fp16_hook", "no_sync", "zero", "two_optimizers", "hybrid"):
+        assert set(steps_of(job, name)) <= steps, name
+    # Six modules of DDP, without the one with PowerSGD; of FSDP2 the second root alone, in pairs.
+    assert {key[3] for key in digests if key[1] == "0-3"} == {0, 1, 3, 4, 5, 6}
+    assert {key[3] for key in digests if key[1] != "0-3"} == {MAX_MODULES + 1}
 
 
 def test_all_that_torch_recorded_was_captured_in_the_same_order(job: Finished) -> None:

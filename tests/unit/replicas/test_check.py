@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -25,7 +24,7 @@ class Module:
     require_forward_param_sync = True
     _comm_hooks: tuple[()] = ()
     _join_config = SimpleNamespace(enable=False)
-    process_group = SimpleNamespace(_get_sequence_number_for_group=lambda: 5)
+    process_group = SimpleNamespace(group_name="0", _get_sequence_number_for_group=lambda: 5)
 
     def __init__(self) -> None:
         self._module_parameters = [torch.nn.Parameter(torch.ones(10)) for _ in range(3)]
@@ -49,7 +48,7 @@ class Rank:
             groups=SimpleNamespace(get=lambda group: SimpleNamespace(index=2, size=group_size)),
         )  # fmt: skip
         sets = ReplicaSets(Patches(), lambda what: None)
-        sets._ddp.append(weakref.ref(self.module))
+        sets.made(self.module)
         self.optimizer = torch.optim.SGD(self.module._module_parameters, lr=0.1)
         self.check = ReplicaCheck(fake, self.recorder, every, sets)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -89,7 +89,7 @@ class Module:
     def __init__(self) -> None:
         self._join_config = type("Join", (), {"enable": False})
         self.mixed_precision = None
-        self.process_group = None
+        self.process_group = SimpleNamespace(group_name="dp")
         self._comm_hooks: list[tuple[object, object]] = []
         self._module_parameters = [torch.nn.Parameter(random(3))]
 
@@ -98,7 +98,8 @@ def test_a_module_that_is_updated_without_averaging_is_left_alone_from_then_on()
     told: list[str] = []
     sets = ReplicaSets(Patches(), told.append)
     module, other = Module(), Module()
-    sets._ddp += [weakref.ref(module), weakref.ref(other)]
+    sets.made(module)
+    sets.made(other)
     optimizer = torch.optim.SGD(module._module_parameters, 0.1)
     for synchronizes in (True, False, True):
         module.require_forward_param_sync = synchronizes
@@ -106,6 +107,16 @@ def test_a_module_that_is_updated_without_averaging_is_left_alone_from_then_on()
         sets.updates(optimizer)
     assert [one.tensors for one in sets.now()] == [other._module_parameters]
     assert ["without gradients of the others" in one for one in told] == [True]
+
+
+def test_modules_keep_their_numbers_when_earlier_ones_are_gone() -> None:
+    sets = ReplicaSets(Patches(), lambda what: None)
+    gone, kept = Module(), Module()
+    sets.made(gone)
+    sets.made(kept)
+    assert [one.module for one in sets.now()] == [0, 1]
+    del gone
+    assert [one.module for one in sets.now()] == [1]
 
 
 def test_modules_whose_replicas_may_differ_by_right_are_left_alone() -> None:

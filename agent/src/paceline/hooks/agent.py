@@ -250,7 +250,7 @@ class Agent:
                 told.add(what)
                 recorder.writer.meta({"info": {"replica_check": what}})
 
-        sets = ReplicaSets(self._patches, tell)
+        sets = ReplicaSets(self._patches, tell, recorder.guarded)
         sets.install(self._finder.when_imported)
         tell("every step" if every == 1 else f"every {every} steps")
         recorder.replicas = ReplicaCheck(torch, recorder, every, sets)

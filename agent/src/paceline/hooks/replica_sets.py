@@ -30,6 +30,11 @@ class ReplicaSet(NamedTuple):
     group: Any
     """The process group."""
     tensors: list[Any]
+    module: int
+    """Which module of the group, in the order in which they were made: the same on all ranks.
+
+    Those that are alive would not do: one rank may have collected its garbage and another not.
+    """
 
 
 class ReplicaSets:
@@ -38,12 +43,22 @@ class ReplicaSets:
     Args:
         patches: remembers what was replaced.
         tell: told why a module is left alone, once.
+        guarded: runs what is to be done beside the job's own code, and lets nothing escape.
     """
 
-    def __init__(self, patches: Patches, tell: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        patches: Patches,
+        tell: Callable[[str], object],
+        guarded: Callable[[Callable[[], Any]], object] = lambda action: action(),
+    ) -> None:
         self._patches = patches
         self._tell = tell
+        self._guarded = guarded
         self._ddp: list[weakref.ref[Any]] = []
+        self._made: dict[str, int] = {}
+        """How many modules were made, by name of their group."""
+        self._places: list[int] = []
         self._parameters: list[frozenset[int]] = []
         """Of each module of DDP, by ``id``; ``_ALONE`` once it was updated by itself."""
         self._fsdp: list[weakref.ref[Any]] = []
@@ -78,9 +93,20 @@ class ReplicaSets:
             if why:
                 self._tell(f"{_NOT_FOR_DDP}: {why}")
             else:
-                yield ReplicaSet(module.process_group, list(module._module_parameters))
-        for root in _living(self._fsdp):
-            yield from _replicated_shards(root)
+                parameters = list(module._module_parameters)
+                yield ReplicaSet(module.process_group, parameters, self._places[number])
+        for number, reference in enumerate(self._fsdp):
+            root = reference()
+            if root is not None:
+                yield from _replicated_shards(root, MAX_MODULES + number)
+
+    def made(self, module: Any) -> None:
+        """A module of ``DistributedDataParallel`` was made."""
+        if len(self._ddp) < MAX_MODULES:
+            name = str(module.process_group.group_name)
+            self._places.append(self._made.get(name, 0))
+            self._made[name] = self._places[-1] + 1
+            self._ddp.append(weakref.ref(module))
 
     def _ids(self, number: int, module: Any) -> frozenset[int]:
         while len(self._parameters) <= number:
@@ -90,43 +116,35 @@ class ReplicaSets:
         return self._parameters[number]
 
     def _watch_ddp(self, module: ModuleType) -> None:
-        made = self._ddp
+        made, guarded = self.made, self._guarded
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
                 original(self, *args, **kwargs)
-                _remember(made, self)
+                guarded(lambda: made(self))
 
             return __init__
 
         self._patches.wrap(vars(module)["DistributedDataParallel"], "__init__", make)
 
     def _watch_fsdp(self, module: ModuleType) -> None:
-        roots = self._fsdp
+        roots, guarded = self._fsdp, self._guarded
+
+        def began(state: Any) -> None:
+            if state._is_root and len(roots) < MAX_MODULES:
+                roots.append(weakref.ref(state))
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def _lazy_init(state: Any) -> Any:
-                first = state._is_root is None
+                first = getattr(state, "_is_root", False) is None
                 result = original(state)
-                if first and state._is_root:
-                    _remember(roots, state)
+                if first:
+                    guarded(lambda: began(state))
                 return result
 
             return _lazy_init
 
         self._patches.wrap(vars(module)["FSDPState"], "_lazy_init", make)
-
-
-def _remember(made: list[weakref.ref[Any]], one: Any) -> None:
-    if len(made) < MAX_MODULES:
-        made.append(weakref.ref(one))
-
-
-def _living(made: list[weakref.ref[Any]]) -> Iterator[Any]:
-    for reference in made:
-        one = reference()
-        if one is not None:
-            yield one
 
 
 def _why_not(module: Any) -> str:
@@ -144,7 +162,7 @@ def _why_not(module: Any) -> str:
     return ""
 
 
-def _replicated_shards(root: Any) -> Iterator[ReplicaSet]:
+def _replicated_shards(root: Any, module: int) -> Iterator[ReplicaSet]:
     """Yield what a root of FSDP2 shards, group by group of those that replicate the shards."""
     by_group: dict[int, ReplicaSet] = {}
     for state in root._state_ctx.all_states:
@@ -155,6 +173,6 @@ def _replicated_shards(root: Any) -> Iterator[ReplicaSet]:
             group = getattr(getattr(params, "mesh_info", None), "replicate_process_group", None)
             if group is None:
                 continue
-            found = by_group.setdefault(id(group), ReplicaSet(group, []))
+            found = by_group.setdefault(id(group), ReplicaSet(group, [], module))
             found.tensors.extend(one.sharded_param._local_tensor for one in params.fsdp_params)
     yield from by_group.values()

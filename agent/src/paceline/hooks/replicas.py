@@ -83,7 +83,6 @@ class ReplicaCheck:
         torch = self._torch
         if torch._C._len_torch_dispatch_stack():
             return  # somebody listens to every operation: ours would be taken for the job's
-        modules: dict[int, int] = {}
         with torch.no_grad(), torch._C.DisableTorchFunction():
             for number, one in enumerate(self._sets.now()):
                 if number >= MAX_SETS:
@@ -91,10 +90,9 @@ class ReplicaCheck:
                 group = self._recorder.groups.get(one.group)
                 if group is None or group.size < 2:
                     continue
-                module = modules[group.index] = modules.get(group.index, -1) + 1
-                self._take(step, one, group, min(module, 255))
+                self._take(step, one, group)
 
-    def _take(self, step: int, one: ReplicaSet, group: GroupState, module: int) -> None:
+    def _take(self, step: int, one: ReplicaSet, group: GroupState) -> None:
         torch = self._torch
         tensors = [t.detach() for t in one.tensors if _is_plain(torch, t)]
         devices = {t.device for t in tensors}
@@ -110,7 +108,7 @@ class ReplicaCheck:
         part = step // self._every // CHECKS_OF_A_PART % len(parts)
         known = ReplicaDigest(
             time_ns=mono_ns(), step=step, seq=_seq(one.group), digest=0,
-            layout=layout_of(tensors, part_bytes), group=group.index, module=module,
+            layout=layout_of(tensors, part_bytes), group=group.index, module=one.module,
             part=part, parts=len(parts),
         )  # fmt: skip
         sums = sums_of(torch, tensors, parts[part])

@@ -122,6 +122,8 @@ def fully_sharded() -> None:
     for block in (model.first, model.second):
         fully_shard(block, mesh=mesh)
     train("fsdp2", fully_shard(model, mesh=mesh))
+    replicated = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    train("hybrid", fully_shard(Model(), mesh=replicated))
 
     policy = ModuleWrapPolicy({Block})
     device = torch.device("cpu")
