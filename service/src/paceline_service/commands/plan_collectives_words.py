@@ -123,8 +123,8 @@ def _latency(judged: Judged) -> list[str]:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if 2 * judged.busbw(middle) < full else (low, middle)
     return [
-        f"Half of its full bus bandwidth, {bandwidth_of(full / 2)}, is reached only from "
-        f"{bytes_of(high)} on. Less than that with smaller payloads is arithmetic, no slow "
+        f"{_article(judged.name)} {judged.name} reaches half of its full bus bandwidth, {bandwidth_of(full / 2)}, "
+        f"only from {bytes_of(high)} on. Less than that with smaller payloads is arithmetic, no slow "
         "network: fewer and larger messages (buckets) help, a faster link hardly does."
     ]
 
@@ -140,3 +140,7 @@ def _servers(judged: Judged) -> list[str]:
         f"its link carries the gradients of all {judged.machine.ranks:,} ranks. Shards on all "
         "ranks send as few bytes as a ring where all links are alike, in as many messages."
     ]
+
+
+def _article(name: str) -> str:
+    return "An" if name[0] in "aeio" else "A"
