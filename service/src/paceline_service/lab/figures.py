@@ -66,7 +66,8 @@ class StretchFigures:
         modelled_transfer_s: how long they would be one after the other, each as if alone.
         exposed_s: what of it no compute hid.
         modelled_exposed_s: the same by the model.
-        waited_s: what the ranks stood still for each other, the mean of the ranks.
+        waited_s: what the ranks stood still besides, for each other or until they were woken, the
+            mean of the ranks.
         full_bytes: parameters that are whole on a rank at once, by the model.
     """
 
@@ -128,9 +129,9 @@ def figures_of(
         payload_bytes=sum(sync.payload_bytes for sync in typical),
         transfer_s=_under_way_s(by_step),
         modelled_transfer_s=_sum(sync.modelled_s for sync in typical),
-        exposed_s=_per_step(by_step, lambda sync: min(sync.still_ns)),
+        exposed_s=_per_step(by_step, lambda sync: sync.exposed_ns),
         modelled_exposed_s=_modelled_exposed(typical, stretch, manifest),
-        waited_s=_per_step(by_step, lambda sync: _mean(sync.still_ns) - min(sync.still_ns)),
+        waited_s=_per_step(by_step, lambda sync: _mean(sync.still_ns) - sync.exposed_ns),
         full_bytes=_full_bytes(stretch),
     )
 
@@ -163,7 +164,7 @@ def _one(call: Call, syncs: list[Sync], wires: dict[str, Wire], bound: bool) -> 
         last_share=lasts.count(last_rank) / len(syncs),
         transfer_s=median(known) / 1e9 if known else None,
         modelled_s=modelled_s(wires, call.op, size),
-        exposed_s=median(min(sync.still_ns) for sync in syncs) / 1e9,
+        exposed_s=median(sync.exposed_ns for sync in syncs) / 1e9,
         still_s=median(max(sync.still_ns) for sync in syncs) / 1e9,
         bound=bound and any(sync.bound for sync in syncs),
     )

@@ -96,7 +96,7 @@ def _meaning(options: LabOptions, run: Run, figures: list[StretchFigures]) -> li
     if options.sweep == "bucket":
         told.append(best_bucket(figures))
     else:
-        told += [hidden(one) for one in figures]
+        told += [hidden(one, run.manifest.device) for one in figures]
     told.append(against_model(figures, run.manifest.device))
     told.append(f"Paceline says of the whole job: {headline(run.report)}.")
     return [sentence for sentence in (*told, bounds_note(figures)) if sentence]

@@ -57,6 +57,13 @@ class Sync:
     transfer_ns: int
     bound: bool
 
+    @property
+    def exposed_ns(self) -> int:
+        """How long even the last rank did nothing but wait for the transfer."""
+        least = min(self.still_ns)
+        # Who is woken late stands still longer than the transfer takes.
+        return min(least, self.transfer_ns) if self.transfer_ns >= 0 else least
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:

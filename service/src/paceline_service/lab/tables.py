@@ -47,7 +47,7 @@ def step_table(figures: StretchFigures, swept: str) -> Table:
 
 
 def bucket_table(all_figures: Sequence[StretchFigures]) -> Table:
-    """Return the sweep over bucket sizes; the fastest is marked."""
+    """Return the sweep over bucket sizes; the one that hides most is marked."""
     rows = [
         (
             label(figures, "bucket"),
@@ -69,7 +69,7 @@ def bucket_table(all_figures: Sequence[StretchFigures]) -> Table:
             "waited",
         ),
         rows=rows,
-        marked=_fastest(all_figures),
+        marked=_least([figures.exposed_s for figures in all_figures]),
         plots=lambda: bucket_drawing(all_figures),
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ def sharding_table(all_figures: Sequence[StretchFigures], manifest: Manifest) ->
             "model", "whole",
         ),
         rows=rows,
-        marked=_fastest(all_figures),
+        marked=_least([figures.step_s for figures in all_figures]),
         plots=lambda: sharding_drawing(all_figures),
         sentences=(
             "sent: bytes that leave a rank in a step. held: parameters, gradients and optimizer "
@@ -152,6 +152,5 @@ def _pinned(sync: TypicalSync) -> bool:
     return sync.last_rank >= 0 and sync.last_share >= 0.9
 
 
-def _fastest(all_figures: Sequence[StretchFigures]) -> frozenset[int]:
-    best = min(range(len(all_figures)), key=lambda n: all_figures[n].step_s)
-    return frozenset({best})
+def _least(values: Sequence[float]) -> frozenset[int]:
+    return frozenset({min(range(len(values)), key=lambda place: values[place])})

@@ -86,7 +86,7 @@ def wire_words(wire: Wire, ranks: int) -> str:
     return told
 
 
-def hidden(figures: StretchFigures) -> str:
+def hidden(figures: StretchFigures, device: str) -> str:
     """Say how much of the communication was hidden, and what the ranks waited for each other."""
     name = NAMES[figures.stretch.strategy]
     told = f"{name}: a step takes {duration_of(figures.step_s)}. "
@@ -94,8 +94,15 @@ def hidden(figures: StretchFigures) -> str:
     told += f"{count} synchronizations carry {size}"
     if figures.transfer_s:
         share = max(0.0, 1 - figures.exposed_s / figures.transfer_s)
-        told += f" in {duration_of(figures.transfer_s)}; the backward pass hides"
-        told += f" {format_ratio(share)} of that" if share >= 0.01 else " none of that"
+        told += f" in {duration_of(figures.transfer_s)}"
+        if figures.stretch.strategy != "ddp" and device == "cpu":
+            told += (
+                ", next to nothing of it hidden: FSDP2 needs a stream beside the compute for that"
+            )
+        elif share < 0.01:
+            told += ", nothing of it hidden by compute"
+        else:
+            told += f"; compute hides {format_ratio(share)} of that"
     told += f". Ranks stand still {duration_of(figures.exposed_s)} for transfers and "
     return told + f"{duration_of(figures.waited_s)} for each other."
 
