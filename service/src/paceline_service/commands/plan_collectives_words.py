@@ -107,11 +107,11 @@ def _which(judged: Judged) -> str:
     size = float(judged.payloads[-1])
     ratio = judged.costs[judged.best(size)].seconds(size) / judged.least_s(size)
     near = (
-        "as fast as any algorithm can be"
+        "is as fast as any algorithm can be"
         if ratio < 1.005
-        else f"{digits(ratio)} times the least that any algorithm could take"
+        else f"takes {digits(ratio)} times the least that any algorithm could take"
     )
-    return f"{told} At {bytes_of(size)} the best takes {near}."
+    return f"{told} At {bytes_of(size)} the best {near}."
 
 
 def _latency(judged: Judged) -> list[str]:
@@ -123,9 +123,10 @@ def _latency(judged: Judged) -> list[str]:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if 2 * judged.busbw(middle) < full else (low, middle)
     return [
-        f"{_article(judged.name)} {judged.name} reaches half of its full bus bandwidth, {bandwidth_of(full / 2)}, "
-        f"only from {bytes_of(high)} on. Less than that with smaller payloads is arithmetic, no slow "
-        "network: fewer and larger messages (buckets) help, a faster link hardly does."
+        f"{_article(judged.name)} {judged.name} reaches half of its full bus bandwidth, "
+        f"{bandwidth_of(full / 2)}, only from {bytes_of(high)} on. Less than that with smaller "
+        "payloads is arithmetic, no slow network: fewer and larger messages (buckets) help, a "
+        "faster link hardly does."
     ]
 
 
