@@ -11,6 +11,7 @@ original (docs/adr/0078).
 from __future__ import annotations
 
 import dataclasses
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def _made(cls: type, own: dict[str, dataclasses.Field[Any]], *, frozen: bool, eq
     fields |= own
     content["__dataclass_fields__"] = fields
     content["__dataclass_params__"] = _Params(frozen=frozen)
+    compared = [name for name, one in fields.items() if one.compare]
+    content["_compared"] = attrgetter(*compared) if compared else _Nothing()
     content["__match_args__"] = tuple(n for n, f in fields.items() if f.init and not f.kw_only)
     methods: dict[str, Any] = {"__repr__": _repr}
     if eq:
@@ -134,19 +137,22 @@ def _compiled_init(cls: Any, *, frozen: bool) -> Any:
     return made
 
 
-def _values(self: Any) -> tuple[Any, ...]:
-    """Return what counts when two objects are compared."""
-    return tuple(
-        getattr(self, name) for name, one in self.__dataclass_fields__.items() if one.compare
-    )
-
-
-def _eq(self: Any, other: Any) -> bool:
-    return _values(self) == _values(other) if other.__class__ is self.__class__ else NotImplemented
+def _eq(self: Any, other: Any) -> Any:
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    values = self.__class__._compared
+    return values(self) == values(other)
 
 
 def _hash(self: Any) -> int:
-    return hash(_values(self))
+    return hash(self.__class__._compared(self))
+
+
+class _Nothing:
+    """Takes the place of an ``attrgetter`` of no attribute."""
+
+    def __call__(self, of: object) -> tuple[()]:
+        return ()
 
 
 def _repr(self: Any) -> str:

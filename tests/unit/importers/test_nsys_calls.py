@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline_service.importers.kineto.event import Args
+from paceline_service.importers.kineto.args import Args
 from paceline_service.importers.nsys.calls import Communicator, kernel_calls
 from paceline_service.importers.nsys.communicators import communicators
 from paceline_service.importers.nsys.payloads import Payload

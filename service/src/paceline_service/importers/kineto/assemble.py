@@ -37,7 +37,7 @@ class Assembly:
             self.trace.whole = piece.whole
             take_metadata(self.trace, piece.metadata)
             return
-        found = [_Rows(raw, width) for raw, width in zip(piece.tables, WIDTHS, strict=True)]
+        found = _rows_of(piece)
         for table in _COUNTED:
             self._count(found[table])
         self._take_gpu(found[pieces.GPU], piece)
@@ -52,6 +52,8 @@ class Assembly:
             faults.add("invalid", self.trace.path, None, message)
 
     def _count(self, rows: _Rows) -> None:
+        if not len(rows.usable):
+            return
         usable = int(np.count_nonzero(rows.usable))
         self._odd_times += len(rows.usable) - usable
         if usable:
@@ -94,21 +96,35 @@ def _args(told: Told | None) -> Args | None:
     return None if told is None else Args(*told)
 
 
+def _rows_of(piece: Piece) -> list[_Rows]:
+    """Return the tables of a piece; their times are converted together, as most are short."""
+    columns: list[FloatArray] = [
+        np.frombuffer(raw, dtype=np.float64).reshape(width, -1)
+        for raw, width in zip(piece.tables, WIDTHS, strict=True)
+    ]
+    start_us = np.concatenate([table[0] for table in columns])
+    length_us = np.concatenate([table[1] for table in columns])
+    usable = (start_us >= 0) & (start_us < _MAX_US) & (length_us >= 0) & (length_us < _MAX_US)
+    if not usable.all():
+        start_us, length_us = (np.where(usable, of, 0.0) for of in (start_us, length_us))
+    # Time 0 means unknown inside, and a clock may begin there.
+    start = _ns(start_us) + 1
+    end = start + _ns(length_us)
+    found, at = [], 0
+    for table in columns:
+        mine = slice(at, at := at + table.shape[1])
+        found.append(_Rows(table, usable[mine], start[mine], end[mine]))
+    return found
+
+
 class _Rows:
     """N rows of a table of a piece: start and end in ns, and which of them have usable times."""
 
-    def __init__(self, raw: bytes, width: int) -> None:
-        self._columns: FloatArray = np.frombuffer(raw, dtype=np.float64).reshape(width, -1)
-        start_us, length_us = self._columns[:2]
-        self.usable: BoolArray = (
-            (start_us >= 0) & (start_us < _MAX_US) & (length_us >= 0) & (length_us < _MAX_US)
-        )
-        start_us, length_us = (
-            np.where(self.usable, column, 0.0) for column in (start_us, length_us)
-        )
-        # Time 0 means unknown inside, and a clock may begin there.
-        self.start = _ns(start_us) + 1
-        self.end = self.start + _ns(length_us)
+    def __init__(
+        self, columns: FloatArray, usable: BoolArray, start: Int64Array, end: Int64Array
+    ) -> None:
+        self._columns = columns
+        self.usable, self.start, self.end = usable, start, end
 
     def whole(self, column: int) -> Int64Array:
         """Return a column of whole numbers, -1 where it has another."""
@@ -125,4 +141,5 @@ def _ns(microseconds: FloatArray) -> Int64Array:
 
 
 def _table(kept: BoolArray, *columns: Int64Array) -> Int64Array:
-    return np.stack(columns, axis=1)[kept]
+    table = np.stack(columns, axis=1)
+    return table if kept.all() else table[kept]

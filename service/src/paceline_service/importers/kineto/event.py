@@ -50,12 +50,12 @@ _decode_one = msgspec.json.Decoder(Event).decode
 
 
 def decode_events(text: bytes) -> list[Event]:
-    """Decode whole events, separated by commas.
+    """Decode a list of whole events.
 
     Raises:
         msgspec.DecodeError: they are none, or of an unusual form; ``decode_event`` takes more.
     """
-    return _decode_many(b"[" + text + b"]")
+    return _decode_many(text)
 
 
 def decode_event(text: bytes) -> Event | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 _MOVES = 2
 _IGNORED = names.ANNOTATION + 1
 _MAX_CATEGORIES = 4096
+_MAX_NAMES = 4096
 
 
 class _Told:
@@ -94,11 +94,24 @@ class _Kinds(dict[str | None, int]):
         return kind
 
 
+class _Whats(dict[str, int]):
+    """Which table an operator of the CPU belongs to, by its name."""
+
+    def __missing__(self, operator: str) -> int:
+        what = BACKWARD if operator.startswith(names.BACKWARD_OP) else HOST
+        if operator == "record_param_comms" or operator.startswith(names.CALLS):
+            what = CALLS
+        if len(self) < _MAX_NAMES:
+            self[operator] = what
+        return what
+
+
 class _Sorter:
     """Sorts the events of one trace into tables."""
 
     def __init__(self) -> None:
         self._kinds = _Kinds()
+        self._whats = _Whats()
         self._threads: dict[tuple[Any, Any], int] = {}
 
     def piece_of(self, batch: list[Event]) -> Piece:
@@ -139,15 +152,20 @@ class _Sorter:
     def _launches(self, events: list[Timed]) -> array[float]:
         rows = _times(events)
         rows.extend(_correlations(events))
-        rows.extend([self._thread(event) for event in events])
+        rows.extend(self._threads_of(events))
         return rows
 
     def _host(
         self, operators: list[Timed], annotations: list[Timed], columns: list[array[float]],
         piece: Piece,
     ) -> None:  # fmt: skip
-        what = [_what(event.name) for event in operators]
-        calls = [e for e, w in zip(operators, what, strict=True) if w == CALLS]
+        whats = self._whats
+        what = [whats[event.name] for event in operators]
+        calls: list[Timed] = []
+        if CALLS in what:
+            calls = [e for e, w in zip(operators, what, strict=True) if w == CALLS]
+            operators = [e for e, w in zip(operators, what, strict=True) if w != CALLS]
+            what = [w for w in what if w != CALLS]
         phases: list[tuple[Timed, int]] = []
         steps: list[tuple[Timed, int]] = []
         others: list[Timed] = []
@@ -161,20 +179,27 @@ class _Sorter:
             else:
                 others.append(event)
         columns[CALLS] = _times(calls)
-        columns[CALLS].extend([self._thread(event) for event in calls])
+        columns[CALLS].extend(self._threads_of(calls))
         piece.call_names = [event.name for event in calls]
         piece.call_args = [_told(event.args) for event in calls]
-        columns[HOST] = _times([e for e, w in zip(operators, what, strict=True) if w != CALLS])
-        columns[BACKWARD] = _times(
-            [e for e, w in zip(operators, what, strict=True) if w == BACKWARD]
-        )
+        columns[HOST] = _times(operators)
+        if BACKWARD in what:
+            ran = [e for e, w in zip(operators, what, strict=True) if w == BACKWARD]
+            columns[BACKWARD] = _times(ran)
         columns[OTHERS] = _times(others)
         for table, numbered in ((STEPS, steps), (PHASES, phases)):
             columns[table] = _times([event for event, _ in numbered])
             columns[table].extend([number for _, number in numbered])
 
+    def _threads_of(self, events: list[Timed]) -> list[int]:
+        """Return of each event a number of this trace's own for its thread."""
+        threads = self._threads
+        try:
+            return [threads.setdefault((e.pid, e.tid), len(threads)) for e in events]
+        except TypeError:
+            return [self._thread(event) for event in events]
+
     def _thread(self, event: Timed) -> int:
-        """Return a number of this trace's own for a thread."""
         try:
             return self._threads.setdefault((event.pid, event.tid), len(self._threads))
         except TypeError:  # a list or an object names no thread
@@ -202,18 +227,11 @@ def _suspects(kernels: list[Timed]) -> dict[str, int]:
     return found
 
 
-@lru_cache(maxsize=4096)
-def _what(operator: str) -> int:
-    if operator == "record_param_comms" or operator.startswith(names.CALLS):
-        return CALLS
-    return BACKWARD if operator.startswith(names.BACKWARD_OP) else HOST
-
-
 def _usable(events: list[Event], piece: Piece) -> list[Timed]:
     """Return the events that have a name and a time; those that have no time are counted."""
-    named = [event for event in events if event.name is not None]
-    timed = [event for event in named if event.ts is not None]
-    piece.odd_times += len(named) - len(timed)
+    timed = [event for event in events if event.ts is not None and event.name is not None]
+    if len(timed) < len(events):
+        piece.odd_times += sum(event.name is not None for event in events) - len(timed)
     return cast("list[Timed]", timed)
 
 

@@ -138,7 +138,8 @@ class TraceFile:
             if not _BOUNDARY.match(self._buffer, end):
                 continue
             try:
-                events = decode_events(self._buffer[self._at : end + 1])
+                text = memoryview(self._buffer)[self._at : end + 1]
+                events = decode_events(b"".join((b"[", text, b"]")))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
             self._at = end + 2

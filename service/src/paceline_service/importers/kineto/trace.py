@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +162,16 @@ def take_metadata(trace: Trace, metadata: dict[str, Any]) -> None:
 def ranks_of(value: object) -> tuple[int, ...]:
     """Return a list of ranks, given as one or as text; empty where it is cut short or is none."""
     if isinstance(value, str):
-        parts = [part.strip() for part in value.strip("[] ").split(",")]
-        if not all(part.isdecimal() and len(part) < 10 for part in parts):
-            return ()
-        return tuple(int(part) for part in parts)
+        return _ranks_in(value)
     if isinstance(value, list) and all(type(rank) is int and rank >= 0 for rank in value):
         return tuple(value)
     return ()
+
+
+@lru_cache(maxsize=1024)
+def _ranks_in(text: str) -> tuple[int, ...]:
+    """Return the ranks that a text lists; every collective of a group repeats it."""
+    parts = [part.strip() for part in text.strip("[] ").split(",")]
+    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+        return ()
+    return tuple(int(part) for part in parts)
