@@ -6,7 +6,7 @@ closed form, so that nothing but the order of sums can differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,25 +36,27 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exactness:
-    """Largest deviation of any weight at any step from one machine with the same batches.
+    """How far the weights of ranks are from those of one machine with the same batches.
 
     Attributes:
-        equal: ranks with equal shares.
-        weighted: unequal shares, averaged by their sizes.
-        naive: unequal shares, averaged as if they were equal.
-        elastic: a rank is drained, then two are added; the batch is divided anew each time.
+        by_step: largest deviation of any weight behind each step, by way of training: ``equal``
+            shares; unequal shares, ``weighted`` by their sizes; the same, averaged as if they were
+            equal (``naive``); ``elastic``: a rank is drained, then two are added, and the batch is
+            divided anew each time.
         bias: largest element of (naive - exact) in the first step's gradient.
         loss: of the first and last weights, mean of half the square over all examples.
     """
 
-    equal: float
-    weighted: float
-    naive: float
-    elastic: float
+    by_step: Mapping[str, tuple[float, ...]]
     bias: float
     loss: tuple[float, float]
     shares: tuple[int, ...]
     """The unequal ones."""
+
+    @property
+    def largest(self) -> dict[str, float]:
+        """Return the largest deviation of any step, by way of training."""
+        return {way: max(deviations) for way, deviations in self.by_step.items()}
 
 
 def make_problem(seed: int, examples: int, dimensions: int) -> Problem:
@@ -128,9 +130,9 @@ def naive_bias(problem: Problem, chosen: IntArray, sizes: Sequence[int]) -> Floa
     return bias
 
 
-def deviation(one: FloatArray, other: FloatArray) -> float:
-    """Return the largest difference of any weight at any step."""
-    return float(np.abs(one - other).max())
+def deviations(one: FloatArray, other: FloatArray) -> tuple[float, ...]:
+    """Return the largest difference of any weight behind each step."""
+    return tuple(float(largest) for largest in np.abs(one - other).max(axis=1)[1:])
 
 
 def demonstrate(
@@ -167,11 +169,14 @@ def demonstrate(
         float(np.mean((problem.features @ w - problem.targets) ** 2) / 2)
         for w in (alone[0], alone[-1])
     ]
+    ways = {
+        "equal": train_ranks(problem, batches, [even] * steps),
+        "weighted": train_ranks(problem, batches, [uneven] * steps),
+        "naive": train_ranks(problem, batches, [uneven] * steps, by_size=False),
+        "elastic": train_ranks(problem, batches, changing),
+    }
     return Exactness(
-        equal=deviation(alone, train_ranks(problem, batches, [even] * steps)),
-        weighted=deviation(alone, train_ranks(problem, batches, [uneven] * steps)),
-        naive=deviation(alone, train_ranks(problem, batches, [uneven] * steps, by_size=False)),
-        elastic=deviation(alone, train_ranks(problem, batches, changing)),
+        by_step={way: deviations(alone, weights) for way, weights in ways.items()},
         bias=float(np.abs(naive_bias(problem, batches[0], uneven)).max()),
         loss=(losses[0], losses[1]),
         shares=tuple(uneven),
