@@ -238,3 +238,8 @@ def test_bad_input_is_one_line_that_names_argument_value_and_what_is_expected(
     error = capsys.readouterr().err
     assert said in error
     assert len(error.splitlines()) == 1
+
+
+def test_a_column_of_zeros_is_in_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ssp", "--bounds", "inf", "--ranks", "20ms,38ms"]) == 0
+    assert "ranks ns" not in capsys.readouterr().out

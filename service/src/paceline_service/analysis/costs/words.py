@@ -62,7 +62,10 @@ def _scaled(value: float, unit: str) -> str:
 
 
 def times_column(values_s: Sequence[float]) -> tuple[str, list[str]]:
-    """Return the unit in which the largest of the times reads best, and each of them in it."""
-    largest = max((abs(value) for value in values_s), default=0.0)
+    """Return the unit in which the largest of the times reads best, and each of them in it.
+
+    Nothing but zeros is in seconds.
+    """
+    largest = max((abs(value) for value in values_s), default=0.0) or 1.0
     unit_s, name = next((pair for pair in _DURATIONS if largest >= pair[0]), _DURATIONS[-1])
     return name, [f"{value / unit_s:,.2f}" for value in values_s]
