@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from paceline.telemetry import GPU_UUID
 from paceline_service.access.guard import Guard
 from paceline_service.access.parts import Access
-from paceline_service.analysis.job import JobAnalysis
 from paceline_service.bus.wiring import BUS_SLACK_S, bus_parts
 from paceline_service.control.relief_watch import ReliefWatch
 from paceline_service.control.service import ControlService
@@ -26,7 +25,8 @@ from paceline_service.ingest.endpoints import FrameSink
 from paceline_service.jobs import repository as jobs_repository
 from paceline_service.jobs.apart_engine import AnyEngine, ApartEngine, Engines
 from paceline_service.jobs.board import Board
-from paceline_service.jobs.engine import Engine, analysis_options
+from paceline_service.jobs.engine import Engine
+from paceline_service.jobs.making import analyses
 from paceline_service.jobs.persist import Persister
 from paceline_service.jobs.service import JobService
 from paceline_service.jobs.snapshot import Snapshot, Update
@@ -86,11 +86,7 @@ class Collector:
             board.post(update)
             persister.put(update)
 
-        options = analysis_options(settings)
-
-        def make_analysis(world_size: int) -> JobAnalysis:
-            return JobAnalysis(world_size, options)
-
+        make_analysis = analyses(settings)
         near = Engine(settings, source, publish, board.forget, make_analysis)
         engine: AnyEngine = near
         if bus is None and settings.apart_ranks and settings.has_database_file:

@@ -15,7 +15,7 @@ from paceline.ring.rows import pack_record
 from paceline.vocabulary import RecordKind
 from paceline.wire import columns
 from paceline.wire.bundle_codec import frames_in
-from paceline.wire.codec import ROW_FIELDS, encode_rows, split_frames
+from paceline.wire.codec import ROW_FIELDS, split_frames
 from paceline.wire.frames import Frame
 from paceline.wire.planes import encode_units
 from paceline_service.bench.load.bodies import Bodies
@@ -24,7 +24,6 @@ from paceline_service.bench.load.figures import faults_of
 from paceline_service.bench.load.job import MadeUpJob
 from paceline_service.bench.load.shape import Fault, LoadShape, parse_fault
 from paceline_service.bench.load.watch import lags_s
-from paceline_service.bench.rank_columns import columns_of_ranks
 from paceline_service.bench.sink import Sink
 
 SHAPE = LoadShape(ranks=20, collectives=10, steps=6, rate=2.0)
@@ -43,22 +42,6 @@ def frames_of(shape: LoadShape, directory: Path) -> list[Frame]:
     ]
     bodies.close()
     return found
-
-
-def test_frames_of_all_ranks_are_encoded_as_a_sidecar_encodes_those_of_one() -> None:
-    table = MadeUpJob(SHAPE).step(0)
-    rows = [[tuple(row) for row in of_rank.tolist()] for of_rank in table]
-    assert columns_of_ranks(table) == [encode_rows(of_rank) for of_rank in rows]
-
-
-def test_columns_of_every_width_and_sign_are_encoded_alike() -> None:
-    rng = np.random.default_rng(3)
-    table = rng.integers(0, 100, (4, 7, len(ROW_FIELDS)))
-    table[1] += 1 << 20
-    table[2, 3] = 1 << 40
-    table[3, :, 5] = -1
-    rows = [[tuple(row) for row in of_rank.tolist()] for of_rank in table]
-    assert columns_of_ranks(table) == [encode_rows(of_rank) for of_rank in rows]
 
 
 def test_bundles_of_all_nodes_are_encoded_as_a_sidecar_encodes_its_own() -> None:

@@ -2,7 +2,7 @@
 
 The database is written directly. The newest ``analysed_s`` seconds are a job that the collector
 analyses when it starts without a checkpoint; stopping it leaves one. Then the day before is filled
-with frames of the same size that no checkpointed start reads, a minute of frames is added that
+with bundles of the same size that no checkpointed start reads, a minute of bundles is added that
 the checkpoint does not know, as after a kill, and the collector is started again.
 """
 
@@ -15,7 +15,7 @@ import secrets
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -25,12 +25,10 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from paceline.errors import TransportError
-from paceline.wire.codec import encode_frame
-from paceline.wire.frames import Frame
-from paceline_service.bench.load.job import MadeUpJob
-from paceline_service.bench.load.shape import RANKS_PER_NODE, LoadShape
+from paceline.wire.bundle_codec import decode_bundle
+from paceline_service.bench.load.bodies import Bodies
+from paceline_service.bench.load.shape import LoadShape
 from paceline_service.bench.machine import cpu_s
-from paceline_service.bench.rank_columns import columns_of_ranks
 from paceline_service.demo.processes import Collector
 from paceline_service.ingest import repository
 from paceline_service.settings import DATABASE_NAME
@@ -51,7 +49,7 @@ _INSERT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """A job of one step and one frame a second and rank."""
+    """A job of one step a second, and one bundle a second and node."""
 
     ranks: int = 64
     collectives: int = 20
@@ -67,19 +65,19 @@ def measure(*, quick: bool) -> dict[str, object]:
 
 
 def _measure(scale: Scale, directory: Path) -> dict[str, object]:
-    store = _Store(scale, directory / DATABASE_NAME)
-    store.create()
-    store.add(scale.analysed_s)
-    whole = _start(directory)
-    checkpoint = store.checkpoint()
-    clean = _start(directory)
-    store.fill()
-    store.add(TAIL_S)
-    tail = _start(directory)
+    with closing(_Store(scale, directory)) as store:
+        store.create()
+        store.add(scale.analysed_s)
+        whole = _start(directory)
+        checkpoint = store.checkpoint()
+        clean = _start(directory)
+        store.fill()
+        store.add(TAIL_S)
+        tail = _start(directory)
     day = DAY_S / scale.analysed_s
     return {
         "ranks": scale.ranks, "collectives": scale.collectives, "stored_s": scale.stored_s,
-        "analysed_s": scale.analysed_s, "frames": store.frames,
+        "analysed_s": scale.analysed_s, "bundles": store.bundles,
         "database_mib": round((directory / DATABASE_NAME).stat().st_size / (1 << 20)),
         "checkpoint_kib": round(checkpoint / 1024),
         "without_checkpoint": whole,
@@ -90,28 +88,32 @@ def _measure(scale: Scale, directory: Path) -> dict[str, object]:
 
 
 class _Store:
-    """Frames of the job, second after second."""
+    """Bundles of the job, second after second."""
 
-    def __init__(self, scale: Scale, path: Path) -> None:
-        self._scale = scale
-        self._path = path
+    def __init__(self, scale: Scale, directory: Path) -> None:
         seconds = scale.analysed_s + TAIL_S
-        shape = LoadShape(
-            ranks=scale.ranks, collectives=scale.collectives, steps=seconds, rate=1.0, job=JOB
-        )
-        self._job = MadeUpJob(shape)
-        self._shape = shape
-        self._second = 0
+        self._path = directory / DATABASE_NAME
         self._older = max(scale.stored_s - seconds, 0)
-        """Seconds, and frames of each rank, before those that are analysed."""
+        """Seconds, and bundles of each node, before those that are analysed."""
         self._began_wall_ns = time.time_ns() - seconds * 10**9
+        shape = LoadShape(  # a step more: in the last one ranks say that they end
+            ranks=scale.ranks, collectives=scale.collectives, steps=seconds + 1, rate=1.0, job=JOB
+        )
+        self._nodes = range(shape.nodes)
+        self._bodies = Bodies(shape, directory, self._began_wall_ns, first=self._older)
+        self._second = 0
         self._ids: list[int] = []
         self._attempt_id = 0
-        self.frames = 0
+        self.bundles = 0
 
     def create(self) -> None:
-        """Make the database, the attempt and its ranks."""
+        """Make the bundles, the database, the attempt and its streams."""
+        self._bodies.encode()
         asyncio.run(self._create())
+
+    def close(self) -> None:
+        """Let go of the bundles."""
+        self._bodies.close()
 
     def add(self, seconds: int) -> None:
         """Store the next seconds of the job."""
@@ -119,11 +121,10 @@ class _Store:
             self._insert(connection, self._next(seconds))
 
     def fill(self) -> None:
-        """Store what came before: frames of the right size and number, which nobody decodes."""
+        """Store what came before: bundles of the right size and number, which nobody decodes."""
         with closing(sqlite3.connect(self._path)) as connection, connection:
             bodies = connection.execute(
-                "SELECT incarnation_id, records, body FROM frames ORDER BY id LIMIT ?",
-                (self._scale.ranks * 16,),
+                "SELECT records, body FROM frames ORDER BY id LIMIT ?", (len(self._nodes) * 128,)
             ).fetchall()
             self._insert(connection, self._copies(bodies))
 
@@ -138,13 +139,13 @@ class _Store:
     async def _create(self) -> None:
         database = Database(f"sqlite+aiosqlite:///{self._path}")
         await migrate(database)
-        first = [self._frame(rank, 0, {}, 0) for rank in range(self._scale.ranks)]
+        first = [decode_bundle(self._bodies.read(0, node)) for node in self._nodes]
         async with database.write() as writer:
             attempt = await repository.create_attempt(writer, first[0], self._began_wall_ns)
-            by_name = {(attempt.id, frame.incarnation): frame for frame in first}
+            by_name = {(attempt.id, bundle.incarnation): bundle for bundle in first}
             made = await repository.create_incarnations(writer, by_name, self._began_wall_ns)
         self._attempt_id = attempt.id
-        self._ids = [made[attempt.id, frame.incarnation] for frame in first]
+        self._ids = [made[attempt.id, bundle.incarnation] for bundle in first]
         await database.close()
         with closing(sqlite3.connect(self._path)) as connection, connection:
             connection.execute("UPDATE rank_incarnations SET low_seq = ?", (self._older,))
@@ -162,42 +163,26 @@ class _Store:
             "raw_bytes = raw_bytes + ?, last_seen_wall_ns = ?",
             (last_id, count, size, time.time_ns()),
         )
-        self.frames += count
+        self.bundles += count
 
     def _next(self, seconds: int) -> Iterator[tuple[Any, ...]]:
         for second in range(self._second, self._second + seconds):
-            table = self._job.step(second)
-            for rank, columns in enumerate(columns_of_ranks(table)):
-                frame = self._frame(rank, second, columns, table.shape[1])
-                body = encode_frame(frame)
-                yield self._row(rank, self._older + second, table.shape[1], body)
+            for node in self._nodes:
+                packed = self._bodies.read(second, node)
+                yield self._row(node, self._older + second, decode_bundle(packed).count, packed)
         self._second += seconds
 
-    def _copies(self, bodies: list[tuple[int, int, bytes]]) -> Iterator[tuple[Any, ...]]:
+    def _copies(self, bodies: list[tuple[int, bytes]]) -> Iterator[tuple[Any, ...]]:
         for seq in range(self._older):
-            for rank in range(self._scale.ranks):
-                _, records, body = bodies[(seq * self._scale.ranks + rank) % len(bodies)]
-                yield self._row(rank, seq, records, body)
+            for node in self._nodes:
+                records, body = bodies[(seq * len(self._nodes) + node) % len(bodies)]
+                yield self._row(node, seq, records, body)
 
-    def _row(self, rank: int, seq: int, records: int, body: bytes) -> tuple[Any, ...]:
+    def _row(self, node: int, seq: int, records: int, body: bytes) -> tuple[Any, ...]:
         received_ns = self._began_wall_ns + (seq - self._older) * 10**9
-        number = 1 + seq * self._scale.ranks + rank
-        return (number, self._attempt_id, self._ids[rank], seq, records, received_ns, len(body),
+        number = 1 + seq * len(self._nodes) + node
+        return (number, self._attempt_id, self._ids[node], seq, records, received_ns, len(body),
                 body)  # fmt: skip
-
-    def _frame(self, rank: int, second: int, columns: Mapping[str, Any], count: int) -> Frame:
-        sent_ns = (second + 1) * 10**9
-        offset_ns = int(self._job.offset_ns[rank])
-        node = rank // RANKS_PER_NODE
-        return Frame(
-            job=JOB, run_id="run", attempt=0, rank=rank, world_size=self._scale.ranks,
-            incarnation=f"{rank:032x}", frame_seq=self._older + second, node=f"node-{node}",
-            producer="hooks", count=count, columns=dict(columns), groups=self._job.groups(rank),
-            clock_domain=f"boot-{node}", anchor_mono_ns=offset_ns + sent_ns,
-            anchor_wall_ns=self._began_wall_ns + sent_ns,
-            sent_wall_ns=self._began_wall_ns + sent_ns, read_mono_ns=offset_ns + sent_ns,
-            step=second,
-        )  # fmt: skip
 
 
 def _start(directory: Path) -> dict[str, float]:

@@ -21,7 +21,7 @@ import msgspec
 
 from paceline.wire.bundle_codec import decode_any
 from paceline_service.jobs.checkpoint import CheckpointStats
-from paceline_service.jobs.engine import EngineStats
+from paceline_service.jobs.engine_stats import EngineStats
 from paceline_service.jobs.snapshot import Json, Update
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 

@@ -26,7 +26,8 @@ from paceline_service.jobs.apart import (
     report_of,
 )
 from paceline_service.jobs.checkpoint import CheckpointStats
-from paceline_service.jobs.engine import Engine, EngineStats
+from paceline_service.jobs.engine import Engine
+from paceline_service.jobs.engine_stats import EngineStats
 from paceline_service.jobs.snapshot import Json, Snapshot, Update
 from paceline_service.jobs.steps import RecentSteps
 from paceline_service.settings import CollectorSettings

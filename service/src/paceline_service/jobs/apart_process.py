@@ -11,9 +11,9 @@ import socket
 import sys
 import threading
 
-from paceline_service.analysis.job import JobAnalysis
 from paceline_service.jobs.apart import Channel, Forget, Frames, Load, Note, State, Stop, thin
-from paceline_service.jobs.engine import Engine, analysis_options
+from paceline_service.jobs.engine import Engine
+from paceline_service.jobs.making import analyses
 from paceline_service.jobs.snapshot import Json, Update
 from paceline_service.jobs.source import stored_frames
 from paceline_service.jobs.steps import RecentSteps
@@ -40,15 +40,15 @@ class _Process:
     def __init__(self, channel: Channel, settings: CollectorSettings) -> None:
         self._channel = channel
         self._database = Database(settings.database_url)
-        options = analysis_options(settings)
-
-        def make_analysis(world_size: int) -> JobAnalysis:
-            return JobAnalysis(world_size, options)
-
         self._engine = Engine(
-            settings, stored_frames(self._database), self._publish, self._forget, make_analysis,
-            tick_s=TICK_S, retell_s=RETELL_S,
-        )  # fmt: skip
+            settings,
+            stored_frames(self._database),
+            self._publish,
+            self._forget,
+            analyses(settings),
+            tick_s=TICK_S,
+            retell_s=RETELL_S,
+        )
         self._known_ranks: dict[int, list[Json]] = {}
         self._recent: dict[int, tuple[int, RecentSteps | None]] = {}
         """Of each attempt: which analysis of it this is, and its recent steps."""

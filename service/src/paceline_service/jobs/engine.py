@@ -11,15 +11,14 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
 
 from paceline_service.analysis.job import JobAnalysis
-from paceline_service.analysis.options import Options
-from paceline_service.export.histogram import Histogram
 from paceline_service.jobs.checkpoint import Checkpointer
+from paceline_service.jobs.engine_stats import EngineStats
 from paceline_service.jobs.live import LiveAttempt, MakeAnalysis
 from paceline_service.jobs.snapshot import Update
 from paceline_service.jobs.source import FrameSource, Missing
@@ -34,44 +33,6 @@ DATABASE_TIMEOUT_S = 60.0
 ENDED_IDLE_S = 60.0
 _log = structlog.get_logger("paceline.engine")
 T = TypeVar("T")
-
-
-@dataclass(slots=True, kw_only=True)
-class EngineStats:
-    """Counts since the start, for /metrics and /readyz."""
-
-    frames: int = 0
-    ticks: int = 0
-    tick_seconds: float = 0.0
-    last_tick_mono_s: float = 0.0
-    rebuilds: int = 0
-    failures: int = 0
-    lag_seconds: float = 0.0
-    """From the commit of the newest analysed frame to its analysis."""
-    loaded: int = 0
-    verdict_lag: Histogram = field(default_factory=Histogram)
-    """From the end of a step to its verdict. The end is told by the wall clock of a rank."""
-
-    def __add__(self, other: EngineStats) -> EngineStats:
-        """Return the counts of two engines together; the older tick, the longer lag."""
-        return EngineStats(
-            frames=self.frames + other.frames,
-            ticks=self.ticks + other.ticks,
-            tick_seconds=self.tick_seconds + other.tick_seconds,
-            last_tick_mono_s=min(self.last_tick_mono_s, other.last_tick_mono_s),
-            rebuilds=self.rebuilds + other.rebuilds,
-            failures=self.failures + other.failures,
-            lag_seconds=max(self.lag_seconds, other.lag_seconds),
-            loaded=self.loaded + other.loaded,
-            verdict_lag=self.verdict_lag + other.verdict_lag,
-        )
-
-
-def analysis_options(settings: CollectorSettings) -> Options:
-    """Return how a collector with these settings analyses."""
-    return Options(
-        details=True, hang_floor_s=settings.hang_floor_s, hang_startup_s=settings.hang_startup_s
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

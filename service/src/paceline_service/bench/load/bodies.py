@@ -42,10 +42,14 @@ class Bodies:
         shape: the load.
         directory: where the file goes; it has no name there and takes no room once closed.
         begins_wall_ns: the wall clock that the first step began at, as the frames tell it.
+        first: the number of the first frame of each rank: what came before is gone.
     """
 
-    def __init__(self, shape: LoadShape, directory: Path, begins_wall_ns: int) -> None:
+    def __init__(
+        self, shape: LoadShape, directory: Path, begins_wall_ns: int, *, first: int = 0
+    ) -> None:
         self.shape = shape
+        self._first = first
         self._begins_wall_ns = begins_wall_ns
         self._job = MadeUpJob(shape)
         rng = np.random.default_rng(shape.seed + 1)
@@ -201,11 +205,13 @@ class Bodies:
         # Every ring has an anchor of its own, some seconds old.
         anchored_ns = [sent_ns - int(self._rng.integers(0, ANCHORED_NS)) for _ in members]
         ended = Extra(ended="closed")
+        number = self._first + block
+        place = (members.start - in_node.start) // shape.ranks_per_bundle
         return Body(
             origin=self._origin(members),
-            seq=block * bundles + (members.start - in_node.start) // shape.ranks_per_bundle,
+            seq=number * bundles + place,
             sent_wall_ns=self._begins_wall_ns + sent_ns,
-            frame_seqs=[block] * len(members),
+            frame_seqs=[number] * len(members),
             counts=[rows] * len(members),
             steps=[steps.stop] * len(members),
             read_mono_ns=relative([offset_ns + sent_ns for offset_ns in offsets_ns]),
