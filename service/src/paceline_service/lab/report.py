@@ -28,6 +28,7 @@ from paceline_service.lab.words import (
     bounds_note,
     hidden,
     learned,
+    legend,
     ms,
     wire_words,
 )
@@ -99,6 +100,7 @@ def _meaning(options: LabOptions, run: Run, figures: list[StretchFigures]) -> li
         told += [hidden(one, run.manifest.device) for one in figures]
     told.append(against_model(figures, run.manifest.device))
     told.append(f"Paceline says of the whole job: {headline(run.report)}.")
+    told += legend(options.sweep)
     return [sentence for sentence in (*told, bounds_note(figures)) if sentence]
 
 

@@ -35,14 +35,6 @@ def step_table(figures: StretchFigures, swept: str) -> Table:
         rows=rows,
         marked=frozenset(n for n, sync in enumerate(figures.syncs[:MOST_ROWS]) if _pinned(sync)),
         plots=lambda: step_drawing(figures, name, figures.passes_s),
-        sentences=(
-            "arrives: when the first rank brings its part, from the begin of the step. waits: how "
-            "long that lies there until the last rank comes. last: who mostly comes last, and in "
-            "which share of the steps.",
-            "transfer: from then to the first release, with what it waited behind other transfers. "
-            "alone: what the model says of that size when nothing else runs. exposed: how long "
-            "even the last rank did nothing but wait.",
-        ),
     )  # fmt: skip
 
 
@@ -101,10 +93,6 @@ def sharding_table(all_figures: Sequence[StretchFigures], manifest: Manifest) ->
         rows=rows,
         marked=_least([figures.step_s for figures in all_figures]),
         plots=lambda: sharding_drawing(all_figures),
-        sentences=(
-            "sent: bytes that leave a rank in a step. held: parameters, gradients and optimizer "
-            "states of a rank between steps. whole: parameters that are gathered at once, at most.",
-        ),
     )  # fmt: skip
 
 

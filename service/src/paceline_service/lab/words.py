@@ -147,6 +147,32 @@ def against_model(all_figures: Sequence[StretchFigures], device: str) -> str:
     return told + ": in training they share the memory and the links with the compute."
 
 
+def legend(swept: str) -> list[str]:
+    """Say what the columns are."""
+    told = []
+    if swept != "bucket":
+        told += [
+            "Columns: arrives, when the first rank brings its part, from the begin of the step; "
+            "waits, how long that lies there until the last rank comes; last, who mostly comes "
+            "last, and in which share of the steps; transfer, from then to the first release, with "
+            "what it waited behind other transfers; alone, what the model says of that size when "
+            "nothing else runs; exposed, how long even the last rank did nothing but wait.",
+        ]
+    if swept == "bucket":
+        told += [
+            "Columns: transfers, how long one was under way in a step; exposed, how long even the "
+            "last rank did nothing but wait for one; waited, how long ranks stood still for each "
+            "other. The model of each stands to its right.",
+        ]
+    if swept == "sharding":
+        told += [
+            "And: sent, bytes that leave a rank in a step; held, parameters, gradients and "
+            "optimizer states of a rank between steps; whole, parameters that are gathered at "
+            "once, at most.",
+        ]
+    return told
+
+
 def bounds_note(all_figures: Sequence[StretchFigures]) -> str:
     """Say which ends were seen late, nothing where none was."""
     if not any(sync.bound for figures in all_figures for sync in figures.syncs):
