@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from paceline.dataclass import dataclass
 from paceline.vocabulary import Op
 from paceline_service.analysis.costs.calibrate_line import theil_sen
 from paceline_service.analysis.records import FloatArray

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import attrgetter
 
+from paceline.dataclass import dataclass
 from paceline_service.analysis.replicas.votes import Outcome, ranks_of
 
 MAX_STOPS = 256

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline_service.analysis.channel import JobFacts
 from paceline_service.analysis.replicas.course import CONFIRM_CHECKS, Course, Stretch

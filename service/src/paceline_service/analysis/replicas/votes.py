@@ -5,7 +5,9 @@ Ranks are bits of a number: there may be ten thousand of them, and most hold the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from paceline.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

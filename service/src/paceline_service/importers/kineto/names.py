@@ -65,15 +65,12 @@ _OPS = (
 """The first that a name contains; so the longer ones come first. A ``SendRecv`` kernel serves
 all-to-alls as well as sends and receives."""
 _PHASES = (
-    (Phase.INPUT, re.compile(r"^enumerate\(DataLoader\)#|\b(data[ _]?load(er|ing)?|next_batch)\b",
-                             re.IGNORECASE)),
-    (Phase.OPTIMIZER, re.compile(r"^Optimizer\.step#|^\W*optimizer([ _.]?step)?\W*$",
-                                 re.IGNORECASE)),
-    (Phase.FORWARD, re.compile(r"^\W*forward\W*$|\.forward$|^\W*forward([ _]?(pass|step))\W*$",
-                               re.IGNORECASE)),
-    (Phase.BACKWARD, re.compile(r"^\W*backward\W*$|^\W*backward([ _]?(pass|step))\W*$",
-                                re.IGNORECASE)),
-)  # fmt: skip
+    (Phase.INPUT, r"^enumerate\(DataLoader\)#|\b(data[ _]?load(er|ing)?|next_batch)\b"),
+    (Phase.OPTIMIZER, r"^Optimizer\.step#|^\W*optimizer([ _.]?step)?\W*$"),
+    (Phase.FORWARD, r"^\W*forward\W*$|\.forward$|^\W*forward([ _]?(pass|step))\W*$"),
+    (Phase.BACKWARD, r"^\W*backward\W*$|^\W*backward([ _]?(pass|step))\W*$"),
+)
+"""In any case; compiled by ``re`` when they are first needed."""
 _RANK = (
     re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE),
     re.compile(r"worker[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE),
@@ -99,7 +96,9 @@ def step_of(annotation: str) -> int | None:
 @lru_cache(maxsize=4096)
 def phase_of(annotation: str) -> Phase | None:
     """Return the phase that an annotation stands for, or None."""
-    return next((phase for phase, pattern in _PHASES if pattern.search(annotation)), None)
+    return next(
+        (phase for phase, pattern in _PHASES if re.search(pattern, annotation, re.IGNORECASE)), None
+    )
 
 
 def rank_of(path: Path) -> int | None:
