@@ -31,3 +31,12 @@ def one_of(values: NDArray[np.integer], wanted: Iterable[int]) -> BoolArray:
     for one in wanted:
         found |= values == one
     return found
+
+
+def among(values: NDArray[np.integer], wanted: NDArray[np.integer]) -> BoolArray:
+    """Return which values are among the many that are wanted."""
+    if not len(wanted):
+        return np.zeros(values.shape, dtype=np.bool_)
+    ordered = np.sort(wanted)
+    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[at] == values)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline_service.analysis.medians import median_of
+
 FloatArray = NDArray[np.float64]
 
 DRAWS = 200
 """Repetitions with the noise of the sizes drawn anew: their 2.5 and 97.5 % quantiles are steady to
 a tenth of the interval."""
-COVERED = (0.025, 0.975)
+_LEFT_OUT = 5
+"""Repetitions at each end that lie outside of the interval: 2.5 %."""
 
 
 def theil_sen(size: FloatArray, took_ns: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -31,10 +34,10 @@ def theil_sen(size: FloatArray, took_ns: FloatArray) -> tuple[FloatArray, FloatA
     apart = size[first] != size[second]
     first, second = first[apart], second[apart]
     slopes = (took_ns[:, second] - took_ns[:, first]) / (size[second] - size[first])
-    beta = np.median(slopes, axis=1)
-    alpha = np.median(took_ns - beta[:, None] * size, axis=1)
+    beta = median_of(slopes, axis=1)
+    alpha = median_of(took_ns - beta[:, None] * size, axis=1)
     below = alpha < 0
-    beta = np.where(below, np.median(took_ns / size, axis=1), beta)
+    beta = np.where(below, median_of(took_ns / size, axis=1), beta)
     return np.maximum(alpha, 0.0), beta
 
 
@@ -58,8 +61,9 @@ def line_intervals(
         error_ns = np.maximum(error_ns, off * line_ns)
     drawn = np.maximum(took_ns + _normals(len(size)) * error_ns, 0.01 * took_ns)
     alphas, betas = theil_sen(size, drawn)
-    low_a, high_a = np.quantile(alphas, COVERED).tolist()
-    low_b, high_b = np.quantile(betas, COVERED).tolist()
+    (low_a, high_a), (low_b, high_b) = (
+        np.sort(drawn_ones)[[_LEFT_OUT, -1 - _LEFT_OUT]].tolist() for drawn_ones in (alphas, betas)
+    )
     return (
         (min(low_a, float(alpha[0])), max(high_a, float(alpha[0]))),
         (min(low_b, float(beta[0])), max(high_b, float(beta[0]))),

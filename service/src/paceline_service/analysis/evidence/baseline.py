@@ -253,5 +253,8 @@ def median_by_rank(scores_TR: FloatArray) -> FloatArray:
     """Return the median of each rank's known scores, 0 where it has none; (R,)."""
     known = ~np.isnan(scores_TR).all(axis=0)
     medians = np.zeros(scores_TR.shape[1])
-    medians[known] = np.nanmedian(scores_TR[:, known], axis=0)
+    values = scores_TR[:, known]
+    # Masked arrays, which nanmedian goes by, take longer to import than this takes.
+    complete = not np.isnan(values).any()
+    medians[known] = median_of(values, axis=0) if complete else np.nanmedian(values, axis=0)
     return medians

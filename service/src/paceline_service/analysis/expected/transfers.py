@@ -15,6 +15,7 @@ from paceline_service.analysis.network.fit import TransferFit, busbw_factor
 from paceline_service.analysis.network.levels import fits_of, sizes_of
 from paceline_service.analysis.network.watch import NetworkWatch
 from paceline_service.analysis.records import FloatArray, Group
+from paceline_service.analysis.sets import among
 
 MODELLED_CLASSES = 64
 """The costliest stand for all of them: a large job has thousands alike."""
@@ -129,7 +130,7 @@ def transfer_rows(network: NetworkWatch, groups: Sequence[Group]) -> list[dict[s
     first = [classes[0] for classes in shown.values()][:MAX_ROWS]
     fits = fits_of(table, network.evidence, np.array(first, dtype=np.intp))
     of_series = {_key(fit): fit for fit in fits}
-    chosen = np.flatnonzero(np.isin(table.series, table.series[first]))
+    chosen = np.flatnonzero(among(table.series, table.series[first]))
     level, error = network.evidence.level(chosen)
     rows = []
     for number in first:

@@ -184,7 +184,9 @@ class UniformSlowdown:
         self._learning.clear()
         self._level = np.full(table.shape[1], np.nan)
         known = ~np.isnan(table).all(axis=0)
-        self._level[known] = np.nanmedian(table[:, known], axis=0)
+        values = table[:, known]
+        complete = not np.isnan(values).any()
+        self._level[known] = median_of(values, axis=0) if complete else np.nanmedian(values, axis=0)
         levels = [one for one in (_quantile(logs - self._level) for logs in table)
                   if one is not None]  # fmt: skip
         series = np.array(levels)

@@ -9,6 +9,7 @@ from paceline_service.analysis.network.evidence import Evidence
 from paceline_service.analysis.network.fit import TransferFit, busbw, fit_line
 from paceline_service.analysis.network.table import BINS_PER_OCTAVE, ClassTable
 from paceline_service.analysis.records import FloatArray
+from paceline_service.analysis.sets import among
 
 
 def sizes_of(table: ClassTable) -> FloatArray:
@@ -30,7 +31,7 @@ def fits_of(
         return []
     wanted = np.arange(len(table))
     if classes is not None:
-        wanted = np.flatnonzero(np.isin(table.series, table.series[classes]))
+        wanted = np.flatnonzero(among(table.series, table.series[classes]))
     level, error = evidence.level(wanted)
     known = ~np.isnan(level)
     wanted, level, error = wanted[known], level[known], error[known]
