@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paceline.telemetry import REPLICA_DIGEST
 from paceline_service.analysis.causes.telemetry import SampleLike
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.replicas.course import Course
 from paceline_service.analysis.replicas.digest import Place, digest_in
-from paceline_service.analysis.replicas.tell import Told, findings_of, notes_of
 from paceline_service.analysis.replicas.votes import Votes
 from paceline_service.analysis.report import Finding
+
+if TYPE_CHECKING:
+    from paceline_service.analysis.replicas.tell import Told
 
 MAX_PLACES = 65_536
 MAX_OPEN_BYTES = 64 << 20
@@ -76,10 +78,18 @@ class Replicas:
 
     def findings(self, facts: JobFacts) -> list[Finding]:
         """Return one finding for all ranks that differ in the same set of replicas."""
+        if not self._courses:
+            return []
+        from paceline_service.analysis.replicas.tell import findings_of  # few jobs need it
+
         return findings_of(self._now(), facts)
 
     def notes(self, facts: JobFacts) -> list[str]:
         """Return how many checks found what, where any digest came."""
+        if not self._courses:
+            return []
+        from paceline_service.analysis.replicas.tell import notes_of
+
         return notes_of(self._now(), facts)
 
     def _settle(self, key: _Key) -> None:
@@ -90,6 +100,8 @@ class Replicas:
             self._courses[key.place].add(key.at, outcome)
 
     def _now(self) -> Told:
+        from paceline_service.analysis.replicas.tell import Told
+
         contested: dict[Place, list[Any]] = {}
         for key, votes in self._open.items():
             if len(votes.holders) > 1 and (outcome := votes.outcome()) is not None:
