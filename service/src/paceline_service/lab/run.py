@@ -29,7 +29,7 @@ JOB = "lab"
 TRAIN_SCRIPT = Path(__file__).parent / "training" / "train.py"
 PLAIN_PERIOD_S = 3.0
 LOG_TIMEOUT_S = 60.0
-SPARK_CELLS = 40
+SPARK_CELLS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline_service.lab.plans import Bucket, Call, Plan, fsdp_calls
@@ -65,6 +64,12 @@ def parallel(model: nn.Module, strategy: str, bucket_bytes: int, device: torch.d
             model.to(device), bucket_cap_mb=bucket_bytes / 2**20, gradient_as_bucket_view=True
         )
         return Parallel(strategy=strategy, model=ddp, names=names)
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:
+        raise SystemExit(
+            f"torch {torch.__version__} has no FSDP2: zero2 and zero3 need torch 2.6; ddp works"
+        ) from None
     model = model.to(device)
     keep = strategy == "zero2"
     for _, block in _blocks(model):
