@@ -67,6 +67,7 @@ class ReplicaSets:
         """Watch for modules that are made from now on."""
         when_imported("torch.nn.parallel.distributed", self._watch_ddp)
         when_imported("torch.distributed.fsdp._fully_shard._fsdp_state", self._watch_fsdp)
+        when_imported("torch.distributed._composable.fsdp._fsdp_state", self._watch_fsdp)
 
     def updates(self, optimizer: Any) -> None:
         """``optimizer`` is about to step: is that with gradients that were averaged?
@@ -151,7 +152,7 @@ def _why_not(module: Any) -> str:
     """Return why the parameters of a DDP module may differ by right; empty: they may not."""
     if module._join_config.enable:
         return "it runs under Join, where ranks end at different steps"
-    if module.mixed_precision is not None:
+    if getattr(module, "mixed_precision", None) is not None:
         return "its mixed precision keeps parameters in two places"
     for hook, _ in module._comm_hooks:
         name = getattr(hook, "__qualname__", type(hook).__name__)
