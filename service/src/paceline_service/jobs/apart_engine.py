@@ -233,13 +233,14 @@ class ApartEngine:
         if self._stopping:
             return
         lived_s = time.monotonic() - self._started_mono_s
-        self._restart_s = (
-            RESTART_S if lived_s > MAX_RESTART_S else (min(2 * self._restart_s, MAX_RESTART_S))
-        )
-        _log.error("the analysis process died; its jobs are analysed again from the store",
-                   status=status, jobs=len(self._attempts), seconds=self._restart_s)  # fmt: skip
+        delay_s = RESTART_S if lived_s > MAX_RESTART_S else self._restart_s
+        self._restart_s = min(2 * delay_s, MAX_RESTART_S)
+        _log.error(
+            "the analysis process died; its jobs are analysed again from the store",
+            status=status, jobs=len(self._attempts), seconds=delay_s,
+        )  # fmt: skip
         assert self._loop is not None
-        self._restart = self._loop.call_later(self._restart_s, self._begin_again)
+        self._restart = self._loop.call_later(delay_s, self._begin_again)
 
     def _begin_again(self) -> None:
         self._restart = None
