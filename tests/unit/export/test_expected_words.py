@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import pytest
 
 from paceline import metrics
 from paceline_service.analysis.costs.calibrate_flops import with_flops
@@ -11,6 +14,7 @@ from paceline_service.export.expected_words import (
     expected_sentence,
     gap_sentence,
 )
+from paceline_service.export.html.expected import expected_section
 from paceline_service.export.job_series import JobSample, job_rows
 
 PARTS = {"straggler": 0.007, "network": 0.0, "imbalance": 0.0, "host": 0.0, "slowdown": 0.0,
@@ -47,7 +51,7 @@ def test_what_is_not_expected_is_told_with_its_reason_but_not_twice() -> None:
 
 def test_flops_are_told_only_where_somebody_said_what_a_step_has() -> None:
     assert calibration_sentences({"calibration": CALIBRATION}) == [
-        "all_reduce of dp0 (8 ranks) takes 40 us to start, then 5 GB/s (40 Gb/s) out of a rank"
+        "all_reduce of dp0 (8 ranks): 40 us to start, then 5 GB/s (40 Gb/s) out of a rank"
     ]
     told = calibration_sentences({"calibration": with_flops(CALIBRATION, 8, 92.352e12)})
     assert told[0].startswith("a rank computes at 312 TFLOP/s (308 TFLOP/s to 316 TFLOP/s)")
@@ -66,3 +70,13 @@ def test_the_parts_of_the_gap_are_metrics_and_sum_to_it() -> None:
     )
     assert abs(sum(parts.values()) - gap_s) < 1e-9
     assert parts["train", "straggler"] == 0.007
+
+
+def test_the_html_report_draws_both_steps_to_one_scale_and_tells_the_parts() -> None:
+    report = {"verdict": "straggler", "expected": EXPECTED, "calibration": CALIBRATION}
+    told = str(expected_section(report))
+    widths = [float(w) for w in re.findall(r'<rect[^>]* width="([0-9.]+)"', told)]
+    assert sum(widths[3:]) / sum(widths[:3]) == pytest.approx(47 / 40.02, rel=0.01)
+    assert "lost to slow ranks" in told
+    assert "all_reduce of dp0" in told.replace("All_reduce", "all_reduce")
+    assert expected_section({"verdict": "healthy"}) is None

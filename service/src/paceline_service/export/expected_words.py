@@ -79,7 +79,7 @@ def calibration_sentences(report: Json) -> list[str]:
         sent = first.get("bandwidth_bytes_per_s")
         rate = f", then {bandwidth_of(sent)} out of a rank" if sent else ""
         told.append(
-            f"{op} of {clean(first['group'])} ({members} ranks){others} takes "
+            f"{op} of {clean(first['group'])} ({members} ranks){others}: "
             f"{duration_of(first['alpha_s'])} to start{rate}"
         )
     return told

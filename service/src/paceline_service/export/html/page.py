@@ -10,6 +10,7 @@ from paceline_service.export.device_time import device_times, device_word
 from paceline_service.export.html.charts import heat_rows, heatmap, step_times
 from paceline_service.export.html.devices import device_section
 from paceline_service.export.html.document import bullets, document, facts, footer, section
+from paceline_service.export.html.expected import expected_section
 from paceline_service.export.html.markup import Markup, h, join
 from paceline_service.export.html.sawtooth import legend, sawtooth, words_of
 from paceline_service.export.html.story import Story
@@ -55,6 +56,7 @@ def html_report(report: Json, story: Story | None = None) -> str:
         _waits(report, story, first_step),
         _devices(report),
         _findings(report, main),
+        expected_section(report),
         _what_if(report, story),
         section("Incidents", incident_table(story.incidents, report)),
         section("Nodes", node_table(report, story.nodes), long=True),

@@ -96,6 +96,7 @@ text.mark{fill:var(--bad)}
 .band{fill:var(--forward);opacity:.45}
 .line{fill:none;stroke:var(--backward);stroke-width:1.5}
 .line.before{stroke:var(--ink-3);stroke-dasharray:5 3}
+.lost{fill:var(--bad);stroke:var(--surface)}.unknown{fill:var(--ink-3)}
 svg.wider{width:26px}.worse{fill:var(--bad)}
 footer{color:var(--ink-3);font-size:13px}
 @media print{
