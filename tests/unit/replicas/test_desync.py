@@ -11,10 +11,12 @@ import pytest
 
 from paceline import telemetry as names
 from paceline.event_log import LogTelemetry
+from paceline.wire.frames import Sample
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.analysis.report import Finding, Report
 from paceline_service.export.words import headline
 from paceline_service.jobs import checkpoint_codec
+from paceline_service.jobs.feed_state import _at_job_step
 
 Value = Callable[[int, int], int]
 """Of rank and check, what the digest is."""
@@ -91,7 +93,7 @@ def test_of_two_replicas_it_is_said_that_they_differ_and_not_who_is_wrong() -> N
 def test_several_ranks_and_several_sets_are_told_once_each() -> None:
     both = told(job(lambda rank, check: check + (rank in (1, 6)) * 99, ranks=8), 8)
     assert [finding.ranks for finding in desync(both)] == [[1, 6]]
-    assert "no earlier check found them equal" in desync(both)[0].evidence[0]
+    assert "step 0, and that was the first check" in desync(both)[0].evidence[0]
     assert "at the first check already" in str(desync(both)[0].action)
     other = [
         sample(rank, check, flipped(rank, check), count=4, **{names.REPLICA_SET: "dp#2/0:1:0"})
@@ -180,3 +182,19 @@ def test_memory_stays_bounded_and_the_state_can_be_written_down() -> None:
             analysis.add_telemetry(rank, [one])
     assert len(pickle.dumps(analysis._replicas, 5)) < 100_000
     assert not desync(checkpoint_codec.load(checkpoint_codec.dump(analysis)).report())
+
+
+def test_a_rank_is_named_before_the_last_replica_was_heard() -> None:
+    # Rank 0 never tells; 6 of 8 agree, which nobody can overturn.
+    samples = [one for one in job(flipped, ranks=8) if one.rank != 0]
+    (finding,) = desync(told(samples, 8))
+    assert (finding.ranks, finding.first_step) == ([2], 60)
+    assert "no earlier check heard all of them" in finding.evidence[0]
+    assert "a checkpoint well before step 60, without it" in str(finding.action)
+
+
+def test_steps_of_a_restarted_rank_are_counted_on() -> None:
+    moved = _at_job_step(Sample(5, {names.REPLICA_STEP: 7, "power_w": 1.5}), 100)
+    assert moved == Sample(5, {names.REPLICA_STEP: 107, "power_w": 1.5})
+    other = Sample(6, {"power_w": 1.5})
+    assert _at_job_step(other, 100) is other

@@ -32,6 +32,8 @@ class Told:
     """The newest that was analysed: what is wrong in memory is wrong until then."""
     members: Mapping[str, int]
     """By name of the set, the ranks that were heard of it, as bits."""
+    began: Mapping[str, int]
+    """By name of the set, the first step of which anybody told."""
 
 
 def findings_of(told: Told, facts: JobFacts) -> list[Finding]:
@@ -137,6 +139,7 @@ def _by_set(told: Told) -> dict[str, list[Place]]:
 def _finding(ranks: list[int], place: Place, one: Stretch, told: Told, facts: JobFacts) -> Finding:
     nodes = _nodes(ranks, facts)
     members = ranks_of(told.members[place.name])
+    at_once = one.agreed_step < 0 and told.began[place.name] >= one.first_step
     return Finding(
         kind="desync",
         ranks=ranks,
@@ -149,8 +152,8 @@ def _finding(ranks: list[int], place: Place, one: Stretch, told: Told, facts: Jo
         recoverable_ratio=None,
         wasted_gpu_s=None,
         confidence=None,
-        evidence=_evidence(ranks, place, one, members),
-        action=_action(ranks, nodes or _nodes(members, facts), one),
+        evidence=_evidence(ranks, place, one, members, at_once=at_once),
+        action=_action(ranks, nodes or _nodes(members, facts), one, at_once=at_once),
     )
 
 
@@ -158,13 +161,17 @@ def _nodes(ranks: list[int], facts: JobFacts) -> list[str]:
     return sorted({facts.nodes[rank] for rank in ranks if facts.nodes.get(rank)})
 
 
-def _evidence(ranks: list[int], place: Place, one: Stretch, members: list[int]) -> list[str]:
+def _evidence(
+    ranks: list[int], place: Place, one: Stretch, members: list[int], *, at_once: bool
+) -> list[str]:
     group = f"{place.name.rpartition('#')[0] or place.name} ({_named(members)})"
     part = f"part {place.part + 1} of {place.parts} of the" if place.parts > 1 else "the"
     since = (
         f"all agreed at step {one.agreed_step}"
         if one.agreed_step >= 0
-        else "no earlier check found them equal"
+        else "that was the first check"
+        if at_once
+        else "no earlier check heard all of them"
     )
     if ranks:
         others = place.replicas - len(ranks)
@@ -188,8 +195,8 @@ def _evidence(ranks: list[int], place: Place, one: Stretch, members: list[int]) 
     return [said, row, why]
 
 
-def _action(ranks: list[int], nodes: list[str], one: Stretch) -> str:
-    if one.agreed_step < 0:
+def _action(ranks: list[int], nodes: list[str], one: Stretch, *, at_once: bool) -> str:
+    if at_once:
         return (
             "compare seeds and checkpoints of all ranks: they differed at the first check already, "
             "so the program may make them different"
@@ -197,9 +204,12 @@ def _action(ranks: list[int], nodes: list[str], one: Stretch) -> str:
     where = ", ".join(nodes[:MAX_NODES]) or (_named(ranks) if ranks else "each of their nodes")
     where += f" and {len(nodes) - MAX_NODES} more" if len(nodes) > MAX_NODES else ""
     without = ", without it" if ranks and len(nodes) == 1 else ""
+    good = f"of step {one.agreed_step} or earlier"
+    if one.agreed_step < 0:
+        good = f"well before step {one.first_step}"
     return (
-        f"{_TEST}  # on {where}, when the job is stopped; start again from a checkpoint of step "
-        f"{one.agreed_step} or earlier{without}"
+        f"{_TEST}  # on {where}, when the job is stopped; start again from a checkpoint {good}"
+        f"{without}"
     )
 
 

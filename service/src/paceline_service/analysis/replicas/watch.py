@@ -33,9 +33,13 @@ class Replicas:
     def __init__(self) -> None:
         self._open: dict[_Key, Votes] = {}
         self._open_bytes = 0
+        self._contested: dict[_Key, Votes] = {}
+        """Of the open ones those with more than one digest; in healthy jobs there is none."""
         self._courses: dict[Place, Course] = {}
         self._members: dict[str, int] = {}
         """By name of the set, the ranks that were heard, as bits."""
+        self._began: dict[str, int] = {}
+        """By name of the set, the first step of which anybody told."""
         self._compared = 0
         self._incomplete = 0
         self._newest_step = -1
@@ -64,6 +68,9 @@ class Replicas:
         votes.take(rank, found.value)
         name = found.place.name
         self._members[name] = self._members.get(name, 0) | 1 << rank
+        self._began[name] = min(self._began.get(name, found.step), found.step)
+        if len(votes.holders) > 1:
+            self._contested[key] = votes
         if votes.complete:
             self._settle(key)
             self._compared += 1
@@ -94,6 +101,7 @@ class Replicas:
 
     def _settle(self, key: _Key) -> None:
         votes = self._open.pop(key)
+        self._contested.pop(key, None)
         self._open_bytes -= _bytes_of(votes)
         outcome = votes.outcome()
         if outcome is not None:
@@ -103,8 +111,8 @@ class Replicas:
         from paceline_service.analysis.replicas.tell import Told
 
         contested: dict[Place, list[Any]] = {}
-        for key, votes in self._open.items():
-            if len(votes.holders) > 1 and (outcome := votes.outcome()) is not None:
+        for key, votes in self._contested.items():
+            if (outcome := votes.outcome()) is not None:
                 contested.setdefault(key.place, []).append((key.at, outcome))
         courses = {
             place: course.with_open(contested[place]) if place in contested else course
@@ -112,7 +120,7 @@ class Replicas:
         }
         return Told(
             courses=courses, compared=self._compared, newest_step=self._newest_step,
-            job_step=self._job_step, members=self._members,
+            job_step=self._job_step, members=self._members, began=self._began,
             incomplete=self._incomplete + len(self._open),
         )  # fmt: skip
 
