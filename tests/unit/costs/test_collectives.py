@@ -35,6 +35,17 @@ def test_a_tree_has_the_latency_of_a_logarithm_and_sends_the_payload_twice() -> 
     assert cost.seconds(1e15) == pytest.approx(2 * 1e15 / 25e9, rel=1e-4)
 
 
+def test_within_one_node_nothing_takes_the_link_between_nodes() -> None:
+    node = Machine(ranks=8, link=NETWORK, ranks_per_node=8, inside=NVLINK)
+    slower = Machine(
+        ranks=8, link=Link(alpha_s=1.0, bytes_per_s=1.0), ranks_per_node=8, inside=NVLINK
+    )
+    for algorithms in ALGORITHMS.values():
+        for name, algorithm in algorithms.items():
+            if name != "central server":  # a machine of its own
+                assert algorithm(node) == algorithm(slower)
+
+
 @pytest.mark.parametrize("size_bytes", [1.0, 1e4, 1e5, 1e6, 1e8])
 def test_a_tree_is_cut_into_the_best_number_of_chunks(size_bytes: float) -> None:
     def of(chunks: int) -> float:

@@ -122,6 +122,33 @@ def test_overlap_never_makes_a_step_longer() -> None:
         assert step(layout).step_s <= step(layout, overlap=False).step_s
 
 
+@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.FSDP])
+@pytest.mark.parametrize("alpha_s", [0.0, 5e-6, 1e-2])
+def test_no_more_is_exposed_than_is_communicated_whatever_messages_cost(
+    strategy: Strategy, alpha_s: float
+) -> None:
+    layout = Layout(data=64, strategy=strategy, pipeline=Pipeline(micro_batches=4))
+    link = Link(alpha_s=alpha_s, bytes_per_s=25e9)
+    for overlap in (True, False):
+        found = step(layout, machine=Machine(ranks=64, link=link), overlap=overlap)
+        data = found.term("data")
+        assert data.exposed_s <= data.busy_s * (1 + 1e-12)
+        assert overlap or data.exposed_s == pytest.approx(data.busy_s)
+
+
+def test_every_layer_that_is_gathered_and_every_bucket_pays_its_latency() -> None:
+    link = Link(alpha_s=1e-3, bytes_per_s=1e18)
+    one_link = Machine(ranks=8, link=link)
+    fsdp = step(Layout(data=8, strategy=Strategy.FSDP), machine=one_link)
+    assert fsdp.term("data").busy_s == pytest.approx(SEVEN.layers * 3 * 7e-3, rel=1e-3)
+    ddp = step(Layout(data=8), machine=one_link)
+    assert ddp.term("data").busy_s == pytest.approx(535 * 14e-3, rel=1e-3)  # 14 GB in 25 MiB
+
+
+def test_a_model_of_one_parameter_has_a_shape() -> None:
+    assert transformer_of(parameters=1).hidden == 1
+
+
 def test_a_published_step_is_met_within_a_few_per_cent() -> None:
     # Korthikanti et al., abstract: 530B on 2,240 A100 reaches 42.1 % of the peak with full
     # recomputation and 54.2 % with sequence parallelism and selective recomputation. The speed of

@@ -64,6 +64,14 @@ def test_pauses_at_random_cost_more_the_more_ranks_there_are() -> None:
     assert mean_of_largest(Noise(law="pause", spread=d, probability=1), 8) == pytest.approx(1.5)
 
 
+def test_a_pause_of_its_own_is_no_waiting_of_a_rank() -> None:
+    (tax,) = taxes(Noise(law="pause", spread=0.5, probability=0.5), [2], [1.0], 2, 7)
+    assert tax.tax_expected == pytest.approx(0.375)
+    assert tax.idle_ratio == pytest.approx(1 - 1.25 / 1.375)
+    (always,) = taxes(Noise(law="pause", spread=0.5, probability=1.0), [8], [1.0], 2, 7)
+    assert always.idle_ratio == pytest.approx(0)
+
+
 @pytest.mark.parametrize("noise", LAWS, ids=lambda one: f"{one.law}-{one.spread:g}")
 def test_drawn_step_times_agree_with_the_closed_forms(noise: Noise) -> None:
     for tax in taxes(noise, (2, 8, 32, 128), FACTORS, 3000, 7):

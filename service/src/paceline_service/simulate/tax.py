@@ -26,6 +26,7 @@ class Tax:
         step_error: standard error of ``step``.
         step_expected: the same without drawing (``largest.py``).
         balanced: the mean over the ranks, over that of a healthy rank: perfect balance.
+        worked: what the mean rank does not wait: ``balanced``, and its pauses on top.
         healthy: ``step_expected`` where no rank is slow.
     """
 
@@ -35,6 +36,7 @@ class Tax:
     step_error: float
     step_expected: float
     balanced: float
+    worked: float
     healthy: float
 
     @property
@@ -59,8 +61,8 @@ class Tax:
 
     @property
     def idle_ratio(self) -> float:
-        """Share of all ranks' time that is waiting."""
-        return 1 - self.balanced / self.step_expected
+        """Share of all ranks' time that is waiting; a rank's own pauses are none."""
+        return 1 - self.worked / self.step_expected
 
 
 def taxes(
@@ -81,14 +83,16 @@ def taxes(
         own, others = _longest(noise, count, steps, rng)
         healthy = mean_of_largest(noise, count)
         # Pauses are told over the time without them (DETECTION: d/T), so balance is without too.
+        own_mean = float(noise.expected(np.ones(1))[0])
         for factor in factors:
             longest = np.maximum(factor * own, others)
+            balanced = (count - 1 + factor) / count
             answer.append(
                 Tax(
                     ranks=count, factor=factor, step=float(longest.mean()),
                     step_error=float(longest.std(ddof=1) / steps**0.5),
                     step_expected=mean_of_largest(noise, count, factor),
-                    balanced=(count - 1 + factor) / count, healthy=healthy,
+                    balanced=balanced, worked=own_mean * balanced, healthy=healthy,
                 )
             )  # fmt: skip
     return answer

@@ -114,10 +114,11 @@ def pairwise(machine: Machine) -> Cost:
 def bruck(machine: Machine) -> Cost:
     """Return the cost of an all-to-all in few rounds, each with half of the payload.
 
-    In every round somebody's partner is on another node, so all rounds take that link.
+    Of several nodes somebody's partner is on another one in every round, so all take that link.
     """
     rounds = _rounds(machine.ranks)
-    return messages(machine.link, rounds, rounds / 2)
+    link = machine.link if machine.nodes > 1 else machine.local_link
+    return messages(link, rounds, rounds / 2)
 
 
 def central_server(machine: Machine, servers: int = 1) -> Cost:

@@ -219,7 +219,7 @@ class _Reckoning:
             Term(name="compute", busy_s=compute_s, exposed_s=compute_s),
             _term("tensor", tensor, tensor, by_name.get(Dimension.TENSOR)),
             _term("context", context, context_shown_s, by_name.get(Dimension.CONTEXT)),
-            Term(name="data", busy_s=sum(self._busy(one) for one in outer),
+            Term(name="data", busy_s=sum(self._busy(one, self._pieces(one)) for one in outer),
                  exposed_s=self.passes * each_s + once_s,
                  sent_bytes=sum(one.sent_bytes for one in outer)),
             _term("pipeline", self._busy(hops), self.pipeline.exposed_hops * hop_s, hops),
@@ -238,16 +238,26 @@ class _Reckoning:
             return Cost(link.alpha_s, link.s_per_byte)
         return ring_all_reduce(group) if one.operation is Operation.ALL_REDUCE else ring(group)
 
-    def _busy(self, one: Traffic | None) -> float:
-        """Return the time that a rank spends on it in a step."""
-        return one.count * self._cost(one).seconds(one.payload_bytes) if one else 0.0
+    def _busy(self, one: Traffic | None, pieces: int = 1) -> float:
+        """Return the time that a rank spends on it in a step, each operation in ``pieces``."""
+        if one is None:
+            return 0.0
+        cost = self._cost(one)
+        return one.count * (pieces * cost.latency_s + cost.s_per_byte * one.payload_bytes)
+
+    def _pieces(self, one: Traffic) -> int:
+        """Return in how many pieces data-parallel traffic goes: each pays its latency."""
+        if self.job.layout.strategy in SHARDED_PARAMETERS:
+            return max(round(self.job.layout.stage_layers(self.job.model)), 1)
+        return math.ceil(one.payload_bytes / self.job.bucket_bytes) if self.job.overlap else 1
 
     def _data(self, traffic: list[Traffic], shown_s: float) -> tuple[float, float]:
         """Return what data-parallel traffic adds to every micro-batch, and once to the step."""
         if not self.job.overlap:
             each = [one for one in traffic if one.count >= self.passes > 1]
-            each_s = sum(self._busy(one) for one in each) / self.passes
-            return each_s, sum(self._busy(one) for one in traffic if one not in each)
+            each_s = sum(self._busy(one, self._pieces(one)) for one in each) / self.passes
+            once = [one for one in traffic if one not in each]
+            return each_s, sum(self._busy(one, self._pieces(one)) for one in once)
         forward_s = self.forward_s + shown_s / 3
         backward_s = self.backward_s + shown_s * 2 / 3
         if self.job.layout.strategy in SHARDED_PARAMETERS:
@@ -255,8 +265,7 @@ class _Reckoning:
         each_s = once_s = 0.0
         for one in traffic:
             beside_s = forward_s if one.operation is Operation.ALL_GATHER else backward_s
-            buckets = math.ceil(one.payload_bytes / self.job.bucket_bytes)
-            exposed_s = self._exposed([one], beside_s, buckets)
+            exposed_s = self._exposed([one], beside_s, self._pieces(one))
             if one.count > 1:
                 each_s += exposed_s
             else:
@@ -267,7 +276,7 @@ class _Reckoning:
         """Return what is not hidden of layers gathered before, and gradients sent after, each."""
         if not traffic:
             return 0.0
-        layers = max(round(self.job.layout.stage_layers(self.job.model)), 1)
+        layers = self._pieces(traffic[0])
         gathers = [one for one in traffic if one.operation is Operation.ALL_GATHER]
         exposed_s = self._exposed(gathers, forward_s, layers) if gathers else 0.0
         return exposed_s + self._exposed(traffic, backward_s, layers)

@@ -115,5 +115,6 @@ def _shape_of(parameters: int, layers: int | None, hidden: int | None) -> tuple[
         layers = max(round(parameters / (12 * whole(hidden, "--hidden", "units") ** 2)), 1)
     if hidden is None:
         exact = (parameters / (12 * whole(layers, "--layers", "layers"))) ** 0.5
-        hidden = max(round(exact / _HEAD_WIDTH) * _HEAD_WIDTH, round(exact) if exact < 64 else 64)
+        narrow = max(round(exact), 1) if exact < 64 else 64
+        hidden = max(round(exact / _HEAD_WIDTH) * _HEAD_WIDTH, narrow)
     return layers, hidden
