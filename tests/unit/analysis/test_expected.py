@@ -17,6 +17,7 @@ from paceline_service.analysis.report import Report
 from tests.simulator.feed import analyse, feed
 from tests.simulator.job import Fault, Scenario, simulate
 from tests.simulator.network import Network, Slowness, simulate_network
+from tests.simulator.pipeline import Pipeline, simulate_pipeline
 from tests.unit.analysis.test_kinds import rotating
 from tests.unit.analysis.test_network import sharded
 
@@ -92,6 +93,21 @@ def test_what_a_fault_costs_is_its_part_of_the_gap(
     assert lost.pop(part) == pytest.approx(cost_s, rel=0.12)
     assert abs(lost.pop("unexplained")) < 0.1 * cost_s
     assert not any(lost.values())
+
+
+def test_a_slow_rank_of_a_pipeline_costs_what_receivers_stand_in_transfers_too() -> None:
+    pipeline = Pipeline(steps=90, microbatches=4)
+    healthy, slow = (
+        feed(simulate_pipeline(job))[0].report().expected
+        for job in (pipeline, replace(pipeline, slow={5: 1.3}, slow_from=45))
+    )
+    assert healthy is not None
+    assert slow is not None
+    assert abs(healthy["gap_ratio"]) < 0.002
+    should_s = healthy["observed_step_s"]
+    assert slow["expected_step_s"] == pytest.approx(should_s, rel=0.005)
+    cost_s = slow["observed_step_s"] - should_s
+    assert slow["gap_parts_s"]["straggler"] == pytest.approx(cost_s, rel=0.1)
 
 
 def test_the_part_of_a_straggler_is_what_draining_it_gives_back() -> None:

@@ -56,6 +56,13 @@ def test_compute_is_fitted_per_peer_group_and_blind_to_the_slow_rank() -> None:
     assert mean_level(fits)[0] == pytest.approx(75.25)
 
 
+def test_of_two_peers_the_one_that_is_not_named_says_what_is_healthy() -> None:
+    own_ns = np.array([100.0, 140.0, 90.0, 120.0])
+    groups = [np.array([0, 1]), np.array([2, 3])]
+    fits = compute_fits(own_ns, groups, relative_error=0.01, named={1, 2, 3})
+    assert [fit.level_ns for fit in fits] == [100.0, 105.0]
+
+
 def test_a_series_that_wanders_is_known_less_well_than_its_length_says() -> None:
     draw = np.random.default_rng(5)
     calm = draw.standard_normal(400)

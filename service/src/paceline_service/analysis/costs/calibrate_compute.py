@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,21 +43,29 @@ class ComputeFit:
 
 
 def compute_fits(
-    own_ns: FloatArray, groups: Sequence[Int64Array], relative_error: float
+    own_ns: FloatArray,
+    groups: Sequence[Int64Array],
+    relative_error: float,
+    named: Collection[int] = (),
 ) -> list[ComputeFit]:
     """Return the fit of each peer group that has a rank with steps.
 
-    The median over peers is blind to the slow ones as long as they are fewer than half.
+    The median over peers is blind to slow ones as long as they are fewer than half. Those that are
+    named are left out where a peer remains: the median of two is their mean.
 
     Args:
         own_ns: (R,) mean own time of each rank per step; NaN where it has none.
         groups: disjoint peer groups of global ranks.
         relative_error: what all ranks share from step to step leaves so much doubt.
+        named: ranks that are known to be slow.
     """
     fits = []
     for ranks in groups:
         mine = own_ns[ranks]
+        healthy = mine[[rank not in named for rank in ranks.tolist()]] if named else mine
         mine = mine[~np.isnan(mine)]
+        healthy = healthy[~np.isnan(healthy)]
+        mine = healthy if len(healthy) else mine
         if not len(mine):
             continue
         level = median_of(mine)

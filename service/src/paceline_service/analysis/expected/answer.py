@@ -6,7 +6,7 @@ docs/math/calibration.md says what each figure is and why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,12 @@ from paceline_service.analysis.costs.calibrate_compute import (
 )
 from paceline_service.analysis.costs.calibrate_gap import Step, attributed, barrier_ns
 from paceline_service.analysis.evidence.episodes import EpisodeTracker
-from paceline_service.analysis.expected.found import losses_of, spans_of
+from paceline_service.analysis.expected.found import (
+    losses_of,
+    part_of_finding,
+    spans_of,
+    with_transfers,
+)
 from paceline_service.analysis.expected.steps import StepSample
 from paceline_service.analysis.expected.transfers import (
     Transferred,
@@ -30,7 +35,7 @@ from paceline_service.analysis.expected.transfers import (
     transferred,
 )
 from paceline_service.analysis.network.watch import NetworkWatch
-from paceline_service.analysis.records import BoolArray, Group, Int64Array
+from paceline_service.analysis.records import BoolArray, FloatArray, Group, Int64Array
 from paceline_service.analysis.report import Finding
 from paceline_service.analysis.totals import Sums, Totals
 
@@ -74,7 +79,8 @@ def expected_blocks(
     """
     sums = sources.totals.settled
     quiet = _quiet(sources.sample, findings)
-    fits = _compute(sources, sums, quiet)
+    named = {rank for one in findings if one.kind == "straggler" for rank in one.ranks}
+    fits = _compute(sources, sums, quiet, named)
     calibration = {
         "compute": [_compute_row(fit) for fit in _largest(fits)],
         "transfers": transfer_rows(sources.network, sources.groups),
@@ -119,7 +125,7 @@ class _Healthy:
             rank_steps=count,
             kept_ratio=totals.steps / max(totals.steps + totals.left_out, 1),
             network_ns=moved.found_ns,
-            behind_network_ns=self._behind_network(usual),
+            behind_network_ns=self._beyond(sources.sample.wait_ns, usual, "communication"),
         )
         compute_ns, compute_error = mean_level(self._fits)
         if self._quiet is None:
@@ -136,6 +142,11 @@ class _Healthy:
         )
         comm_ns, comm_error, blind = self._communication(observed, modelled)
         expected = Step(compute_ns=compute_ns, wait_ns=barrier, comm_ns=comm_ns)
+        slow = [one for one in self._findings if one.kind == "straggler"]
+        if blind and slow and self._quiet is not None:
+            # Who receives late from a slow rank stands in what looks like a transfer.
+            late_ns = self._beyond(sources.sample.comm_ns, comm_ns, "straggler")
+            losses = with_transfers(losses, part_of_finding(slow[0]), late_ns)
         error_ns = float(np.sqrt(compute_error**2 + (usual_error or 0.0) ** 2 + comm_error**2))
         parts = attributed(observed, expected, losses)
         low, high = (expected.total_ns + side * TWO_SIDED * error_ns for side in (-1, 1))
@@ -167,20 +178,21 @@ class _Healthy:
         beside_ns = observed.comm_ns - moved.seen_ns / count
         return max(moved.expected_ns / count + beside_ns, 0.0), moved.error_ns / count, False
 
-    def _behind_network(self, usual_ns: float | None) -> float:
-        """Return the waits of ranks behind slow places of the network, beyond the usual ones.
+    def _beyond(self, times_ns: FloatArray, usual_ns: float | None, kind: str) -> float:
+        """Return what steps of one kind of finding alone take beyond the usual, as a mean of all.
 
-        They are nobody's by name: who comes late because its transfer was slow is blamed for it.
+        Waits behind a slow place of the network are nobody's by name: who comes late because its
+        transfer was slow is blamed for it.
         """
         if usual_ns is None:
             return 0.0
         sample = self._sources.sample
-        slow = spans_of(one for one in self._findings if one.kind == "communication")
-        others = spans_of(one for one in self._findings if one.kind != "communication")
+        slow = spans_of(one for one in self._findings if one.kind == kind)
+        others = spans_of(one for one in self._findings if one.kind != kind)
         there = sample.within(slow) & ~sample.within(others)
         if not there.any():
             return 0.0
-        beyond = float(sample.wait_ns[there].mean()) - usual_ns
+        beyond = float(times_ns[there].mean()) - usual_ns
         return max(beyond, 0.0) * float(there.mean())
 
 
@@ -201,7 +213,9 @@ def _quiet(sample: StepSample, findings: Sequence[Finding]) -> BoolArray | None:
     return quiet if quiet.sum() >= enough else None
 
 
-def _compute(sources: Sources, sums: Sums, quiet: BoolArray | None) -> list[ComputeFit]:
+def _compute(
+    sources: Sources, sums: Sums, quiet: BoolArray | None, named: Collection[int]
+) -> list[ComputeFit]:
     """Return what the ranks of each peer group need in a typical step."""
     seen = sums.rank_steps
     if not len(sources.sample.step) or not seen.any():
@@ -212,7 +226,7 @@ def _compute(sources: Sources, sums: Sums, quiet: BoolArray | None) -> list[Comp
     level, error = typical(chosen)
     if quiet is not None:
         own_ns *= level / max(float(all_ns.mean()), 1.0)
-    return compute_fits(own_ns, sources.peer_groups, error / max(level, 1.0))
+    return compute_fits(own_ns, sources.peer_groups, error / max(level, 1.0), named)
 
 
 def _largest(fits: Sequence[ComputeFit]) -> list[ComputeFit]:

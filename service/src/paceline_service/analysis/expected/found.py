@@ -63,6 +63,13 @@ def losses_of(
     return Losses(waited_ns=waited, own_ns=own, comm_ns=comm)
 
 
+def with_transfers(losses: Losses, part: str, more_ns: float) -> Losses:
+    """Return the losses with more time in transfers, ns per rank and step."""
+    comm = dict(losses.comm_ns)
+    _add(comm, part, more_ns)
+    return Losses(waited_ns=losses.waited_ns, own_ns=losses.own_ns, comm_ns=comm)
+
+
 def part_of_finding(finding: Finding) -> str:
     """Return the part of a gap that a finding stands for."""
     if finding.kind in ("imbalance", "stage_imbalance"):
