@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from paceline.errors import InputError
 
-_PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?\Z", re.ASCII)
+_PART = r"(?a)(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?\Z"
 MAX_RANKS = 1_000_000
 
 
@@ -40,7 +40,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     """
     ranks: list[int] = []
     for part in text.split(",") if text else ():
-        match = _PART.match(part)
+        match = re.match(_PART, part)
         if match is None:
             raise InputError(f"{part!r} is no run of ranks; write 3, 0-7 or 0-56:8")
         first = int(match[1])

@@ -19,7 +19,7 @@ _LOG_SUFFIXES = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
 """What claims to be a log by its name is reported as broken when it is not one."""
 _NAMED_FILES = 8
 _PACKED = "packed by gzip, which this format cannot be read from; unpack it first (gunzip)"
-_DIGITS = re.compile(r"\d+")
+_DIGITS = r"\d+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ def _tell_folders_alike(paths: Sequence[Path], faults: Faults) -> None:
 def _kind(path: Path) -> frozenset[str]:
     """Return by what a name is like others: its suffixes, and itself without numbers."""
     suffixes = "".join(path.suffixes[-2:])
-    return frozenset({f"*{suffixes}", _DIGITS.sub("#", path.name)} - {"*"})
+    return frozenset({f"*{suffixes}", re.sub(_DIGITS, "#", path.name)} - {"*"})
 
 
 def _names(sources: Sequence[Source]) -> str:

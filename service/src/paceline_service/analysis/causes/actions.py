@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
+_NODE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z"
 """What a node can be called. Names come from agents, and commands are pasted into shells."""
 _EVERY_NODE = frozenset({"all", "none", "default"})
 """``scontrol update nodename=ALL`` drains a cluster."""
@@ -50,7 +50,7 @@ _ON_HOST = {
 
 def names_a_node(name: str) -> bool:
     """Whether a command may be made of the name of a node: it names one and is nothing more."""
-    return _NODE.match(name) is not None and name.lower() not in _EVERY_NODE
+    return re.match(_NODE, name) is not None and name.lower() not in _EVERY_NODE
 
 
 def drain(nodes: list[str], reason: str) -> str:

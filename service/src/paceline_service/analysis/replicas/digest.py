@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from paceline import telemetry as names
 
-_HEX = re.compile(r"[0-9a-f]{16}\Z", re.ASCII)
-_PART = re.compile(r"(\d{1,9})/(\d{1,9})\Z", re.ASCII)
+_HEX = r"(?a)[0-9a-f]{16}\Z"
+_PART = r"(?a)(\d{1,9})/(\d{1,9})\Z"
 _MAX_NAME_CHARS = 128
 _MAX_COUNT = 1_000_000
 _MAX_NUMBER = 1 << 62
@@ -37,10 +37,10 @@ class Digest(NamedTuple):
 def digest_in(values: Mapping[str, Any]) -> Digest | None:
     """Return the digest that a sample holds, None where it holds none that can be used."""
     text, name = values.get(names.REPLICA_DIGEST), values.get(names.REPLICA_SET)
-    part = _PART.match(str(values.get(names.REPLICA_PART, "0/1")))
+    part = re.match(_PART, str(values.get(names.REPLICA_PART, "0/1")))
     count = values.get(names.REPLICA_COUNT)
     step, seq = values.get(names.REPLICA_STEP), values.get(names.REPLICA_SEQ, 0)
-    if not (isinstance(text, str) and _HEX.match(text) and part):
+    if not (isinstance(text, str) and re.match(_HEX, text) and part):
         return None
     if not (isinstance(name, str) and 0 < len(name) <= _MAX_NAME_CHARS):
         return None

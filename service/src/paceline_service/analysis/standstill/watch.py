@@ -21,6 +21,7 @@ from paceline_service.analysis.matching.pool import StepPool
 from paceline_service.analysis.matching.table import Table
 from paceline_service.analysis.records import Int64Array
 from paceline_service.analysis.report import Finding
+from paceline_service.analysis.sets import distinct, one_of
 from paceline_service.analysis.standstill.came import came_in, messages_of
 from paceline_service.analysis.standstill.diagnose import (
     NEVER_ISSUED,
@@ -191,7 +192,7 @@ class Standstill:
             & ((left.flags & Flag.NOT_WAITED) != 0)
             & (left.step > done[left.rank])
         )
-        for rank in np.unique(left.rank[pending]).tolist():
+        for rank in distinct(left.rank[pending]).tolist():
             if self._ended.get(rank) == "closed":
                 continue
             mine = left.take(pending & (left.rank == rank))
@@ -215,7 +216,7 @@ class Standstill:
             self._durations_ns.append(int(step.row.duration_ns))
         matches = step.matches
         whole = matches.first[matches.complete]
-        whole = whole[~np.isin(matches.rows.code[whole], _P2P)]
+        whole = whole[~one_of(matches.rows.code[whole], _P2P)]
         if not len(whole):
             return
         group = matches.rows.group[whole]
@@ -316,7 +317,7 @@ class Standstill:
     def _lives(self, waiting: Waiting, facts: JobFacts) -> bool:
         """Whether one of those who wait does something else meanwhile: it did not ask yet."""
         threshold_ns = self.threshold_ns(facts)
-        states = [self._state(rank) for rank in np.unique(waiting.rank).tolist()]
+        states = [self._state(rank) for rank in distinct(waiting.rank).tolist()]
         return any(
             state.checkpoint_ns or 0 <= state.now_ns - state.written_ns < threshold_ns
             for state in states

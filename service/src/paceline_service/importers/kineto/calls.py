@@ -21,7 +21,7 @@ _BYTES = {
     "Char": 1, "Byte": 1, "Bool": 1,
 }  # fmt: skip
 _LIBRARIES = ("nccl:", "xccl:")
-_TITLE = re.compile(r"\w+:(send (\d{1,7})->|recv (\d{1,7})<-)(\d{1,7})$")
+_TITLE = r"\w+:(send (\d{1,7})->|recv (\d{1,7})<-)(\d{1,7})$"
 """``nccl:send 0->1``: ranks within the group, the own one first."""
 
 
@@ -276,7 +276,7 @@ def _label(args: Args | None) -> Label:
 
 
 def _with_places(label: Label, title: str) -> Label:
-    match = _TITLE.match(title)
+    match = re.match(_TITLE, title)
     if match is None:
         return label
     return replace(label, own_place=int(match[2] or match[3]), peer_place=int(match[4]))

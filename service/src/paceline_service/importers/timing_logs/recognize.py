@@ -9,7 +9,7 @@ from pathlib import Path
 from paceline.errors import InputError
 from paceline_service.importers.opening import open_binary
 
-_STATEMENTS = re.compile(
+_STATEMENTS = (
     rb"elapsed time per iteration \((?:ms|s)\): *[0-9]|times? across ranks \(ms\):[\s\x1b]|"
     rb"time \(ms\) \| [A-Za-z][A-Za-z0-9_ /.-]*: [0-9]|train_step_timing in s[:=] ?[0-9]|"
     rb"M[nx]Rtt/Rnk: [0-9.]+|Step Time : [0-9.]+s GPU utilization|iter time \(s\): [0-9]|"
@@ -26,13 +26,13 @@ MAX_BYTES = 1 << 30
 """Unpacked, of a file in which they are looked for."""
 _CHUNK_BYTES = 1 << 20
 _OVERLAP_BYTES = 128
-_NOT_TEXT = re.compile(rb"\0")
+_NOT_TEXT = b"\0"
 _STRUCTURED = (b"{", b"[")
 
 
 def begins_timing_log(head: bytes) -> bool:
     """Return whether a file that begins with ``head`` is such a log, as far as that tells."""
-    if _NOT_TEXT.search(head) or _is_structured(head):
+    if _NOT_TEXT in head or _is_structured(head):
         return False
     return _has_statement(head)
 
@@ -43,7 +43,7 @@ def holds_timing_log(path: Path) -> bool:
     try:
         with open_binary(path) as file:
             while read < MAX_BYTES and (chunk := file.read1(_CHUNK_BYTES)):  # type: ignore[attr-defined]
-                if not read and (_NOT_TEXT.search(chunk) or _is_structured(chunk)):
+                if not read and (_NOT_TEXT in chunk or _is_structured(chunk)):
                     return False
                 if _has_statement(before + chunk):
                     return True
@@ -54,7 +54,7 @@ def holds_timing_log(path: Path) -> bool:
 
 
 def _has_statement(text: bytes) -> bool:
-    return any(word in text for word in _WORDS) and _STATEMENTS.search(text) is not None
+    return any(word in text for word in _WORDS) and re.search(_STATEMENTS, text) is not None
 
 
 def _is_structured(head: bytes) -> bool:
