@@ -94,6 +94,16 @@ def test_with_latency_there_is_a_fastest_number_of_ranks() -> None:
     assert best == min(steps, key=lambda ranks: steps[ranks])
 
 
+def test_no_more_ranks_are_told_than_the_batch_has_samples() -> None:
+    model = Model(
+        parameters=7e9, bytes_per_parameter=2, bytes_per_s=600e9, flops_per_s=312e12, alpha_s=1e-9
+    )
+    assert fastest_ranks(model, Load("global", 2048)) == 2048
+    best = fastest_ranks(model, Load("shared", 2048 * 1.346e-4))
+    assert best is not None
+    assert best > 2048
+
+
 def test_a_batch_that_one_rank_computes_sooner_than_it_is_sent_wants_one_rank() -> None:
     assert fastest_ranks(SEVEN_BILLION, Load("global", 256)) == 1
 

@@ -72,6 +72,38 @@ def test_gamma_of_a_given_compute_time_says_where_it_breaks_even(
     assert "slows this job: from 3 ranks on" in found["meaning"][0]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        # 6 ranks are the fastest, and gamma passes 1 only at 7.
+        ("--compute 80ms --at-ranks 1 --parameters 1000 --latency 1ms --ranks 2,6",
+         "More ranks do not help, though at 6 ranks gamma is only 0.75."),
+        # Compute of one rank is longer than the bytes of an all-reduce, not than its messages.
+        ("--latency 200ms --ranks 2,4", "computes the whole batch in 275.7 ms; two already take"),
+        ("--latency 1ns --ranks 4,64", "with 2,048 ranks (5.89 times as fast as one rank); then "
+         "each has one sample."),
+        ("--local-batch 32 --latency 1ms --ranks 2,64", "make it larger, message by message"),
+    ],
+)  # fmt: skip
+def test_what_latency_does_to_more_ranks_is_told_as_it_is(
+    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in answer(capsys, "gamma", *arguments.split())["meaning"][0]
+
+
+def test_the_least_ratio_agrees_with_the_step_where_messages_cost_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["gamma", "--parameters", "1M", "--ranks", "64", "--latency", "1us"]
+    for ratio in ("1.5", "4", "30"):
+        found = answer(
+            capsys, *arguments, "--compress-gathers", "--compress-by", ratio
+        )["compression"]["rows"][0]  # fmt: skip
+        assert (found["step_speedup"] > 1) == (float(ratio) > found["least_ratio"])
+    nothing = answer(capsys, "gamma", "--bandwidth", "1e20B/s", "--compress-by", "4")
+    assert nothing["meaning"][-1].startswith("Compression hardly changes a step")
+
+
 def test_a_job_below_break_even_is_sent_to_analyze(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "gamma", "--local-batch", "4096", "--ranks", "8")
     assert found["break_even_ranks"] is None
@@ -170,13 +202,13 @@ def test_compression_pays_only_above_a_ratio_and_a_speed() -> None:
     even = Compression(ratio=4.0, s_per_byte=1 / speed)
     assert even.cost(machine).seconds(1e9) == pytest.approx(plain_s)
     assert Compression(ratio=4.0, s_per_byte=0.5 / speed).saved_s(machine, 1e9) > 0
-    assert least_ratio(machine, 1 / speed, summable=True) == pytest.approx(4.0)
-    assert least_ratio(machine, 1.0, summable=True) == float("inf")
+    assert least_ratio(machine, 1 / speed, 1e9, summable=True) == pytest.approx(4.0)
+    assert least_ratio(machine, 1.0, 1e9, summable=True) == float("inf")
 
 
 def test_what_cannot_be_summed_must_be_compressed_by_half_the_number_of_ranks() -> None:
     machine = Machine(ranks=64, link=Link(alpha_s=0, bytes_per_s=10e9))
-    assert least_ratio(machine, 0.0, summable=False) == pytest.approx(32)
+    assert least_ratio(machine, 0.0, 1e9, summable=False) == pytest.approx(32)
     even = Compression(ratio=32.0, summable=False)
     assert even.saved_s(machine, 1e9) == pytest.approx(0, abs=1e-12)
 

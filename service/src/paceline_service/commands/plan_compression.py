@@ -14,6 +14,9 @@ from paceline_service.analysis.costs.words import bandwidth_of, digits, times_co
 from paceline_service.commands.answer import Table
 from paceline_service.export.units import format_times
 
+_SAME = 5e-4
+"""A step that changes by less is told as the same."""
+
 
 def compression_of(ratio: float | None, speed: str | None, *, gathers: bool) -> Compression | None:
     """Return what is asked for, None where nothing is.
@@ -55,7 +58,9 @@ def compression_table(
         for place, row in enumerate(grouped)
     ]  # fmt: skip
     least = [
-        least_ratio(machine, compression.s_per_byte, summable=compression.summable)
+        least_ratio(
+            machine, compression.s_per_byte, model.gradient_bytes, summable=compression.summable
+        )
         for machine in machines
     ]
     table = Table(
@@ -78,11 +83,12 @@ def compression_table(
 
 
 def _meaning(compression: Compression, machine: Machine, gain: float, least: float) -> str:
-    told = (
-        f"Compression makes a step at {machine.ranks:,} ranks {format_times(gain)} as fast. "
-        if gain > 1
-        else f"Compression makes a step at {machine.ranks:,} ranks slower: {format_times(gain)}. "
-    )
+    if abs(gain - 1) < _SAME:
+        told = f"Compression hardly changes a step at {machine.ranks:,} ranks. "
+    elif gain > 1:
+        told = f"Compression makes a step at {machine.ranks:,} ranks {format_times(gain)} as fast. "
+    else:
+        told = f"Compression makes a step at {machine.ranks:,} ranks slower: {format_times(gain)}. "
     if math.isinf(least):
         pays = "Encoding takes longer than sending: no ratio pays here."
     elif compression.summable:

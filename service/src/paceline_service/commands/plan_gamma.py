@@ -106,7 +106,9 @@ def plan_gamma(
     speed = units.parse_flops(flops, "--flops") * utilization
     link = _link(bandwidth, latency, found)
     model = Model(
-        parameters=units.parse_count(parameters or _PARAMETERS, "--parameters", unit="parameters"),
+        parameters=units.parse_count(
+            _PARAMETERS if parameters is None else parameters, "--parameters", unit="parameters"
+        ),
         bytes_per_parameter=units.positive(bytes_per_parameter, "--bytes-per-parameter", "bytes"),
         bytes_per_s=link.bytes_per_s,
         alpha_s=link.alpha_s,

@@ -13,6 +13,11 @@ from paceline_service.analysis.costs.scaling import Point, fastest_ranks, point,
 from paceline_service.analysis.costs.words import count_of, digits, duration_of
 from paceline_service.export.units import format_ratio, format_times
 
+_ELSE = (
+    "A job that is slower than this table has another reason than the arithmetic: a straggler, the "
+    "network, its input (paceline analyze says which)."
+)
+
 
 def meaning(model: Model, load: Load, points: list[Point]) -> list[str]:
     """Return what a newcomer should take away, the verdict first."""
@@ -23,6 +28,12 @@ def _verdict(model: Model, load: Load, points: list[Point]) -> list[str]:
     last = points[-1]
     first = break_even_ranks(model, load)
     if first is None or first > last.ranks:
+        best = fastest_ranks(model, load) if load.fixed else None
+        if best is not None and best <= last.ranks and best < load.most_ranks:
+            return [
+                f"More ranks do not help, though at {last.ranks:,} ranks gamma is only "
+                f"{digits(last.gamma)}. {_limit(model, load)} {_ELSE}"
+            ]
         most = f", up to the {load.amount:,.0f} that have a sample each,"
         where = (
             f"at no number of ranks{most if load.kind == 'global' else ''} does a step "
@@ -31,9 +42,8 @@ def _verdict(model: Model, load: Load, points: list[Point]) -> list[str]:
             else f"only from {first:,} ranks on a step communicates longer than it computes"
         )
         return [
-            f"More ranks help: {where}. At {last.ranks:,} ranks gamma is {digits(last.gamma)}. A "
-            "job that is slower than this table has another reason than the arithmetic: a "
-            "straggler, the network, its input (paceline analyze says which)."
+            f"More ranks help: {where}. At {last.ranks:,} ranks gamma is {digits(last.gamma)}. "
+            f"{_ELSE}"
         ]
     since = (
         f"from {first:,} ranks on a step communicates longer than it computes (gamma over 1), with "
@@ -49,9 +59,10 @@ def _verdict(model: Model, load: Load, points: list[Point]) -> list[str]:
         if load.kind == "local" and model.alpha_s == 0
         else ""
     )
+    more = "hardly change it" if model.alpha_s == 0 else "make it larger, message by message,"
     return [
-        f"The ratio gamma, not the hardware, slows this job: {since} More ranks do not change it "
-        f"at this batch per rank; each adds {format_ratio(last.efficiency)} of what it could."
+        f"The ratio gamma, not the hardware, slows this job: {since} More ranks {more} at this "
+        f"batch per rank; each gives {format_ratio(last.efficiency)} of what it could alone."
         f"{any_size}"
     ]
 
@@ -62,9 +73,9 @@ def _limit(model: Model, load: Load) -> str:
     floor_s = 2 * model.gradient_bytes / model.bytes_per_s
     if best == 1:
         return (
-            f"One rank computes the whole batch in {duration_of(load.compute_s(model, 1))}, before "
-            f"an all-reduce among many would end ({duration_of(floor_s)}): this batch wants one "
-            "rank, unless communication is hidden."
+            f"One rank computes the whole batch in {duration_of(load.compute_s(model, 1))}; two "
+            f"already take {duration_of(point(model, load, 2).step_s)} without overlap: this batch "
+            "wants one rank, unless communication is hidden."
         )
     if best is None:
         return (
@@ -75,8 +86,13 @@ def _limit(model: Model, load: Load) -> str:
     step_s = point(model, load, best).step_s
     return (
         f"The shortest step without overlap is {duration_of(step_s)} with {best:,} ranks "
-        f"({digits(limit)} times as fast as one rank); more ranks make it longer, because each "
-        f"message costs {duration_of(model.alpha_s)}."
+        f"({digits(limit)} times as fast as one rank); "
+        + (
+            "then each has one sample."
+            if best == load.most_ranks
+            else "more ranks make it longer, because each message costs "
+            f"{duration_of(model.alpha_s)}."
+        )
     )
 
 

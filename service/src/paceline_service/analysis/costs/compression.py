@@ -54,21 +54,31 @@ class Compression:
         return plain.seconds(size_bytes) - self.cost(machine).seconds(size_bytes)
 
 
-def least_ratio(machine: Machine, s_per_byte: float, *, summable: bool) -> float:
-    """Return the r above which compression saves bytes' time, infinite where none does.
+def least_ratio(machine: Machine, s_per_byte: float, size_bytes: float, *, summable: bool) -> float:
+    """Return the r above which compression saves time, at least 1, infinite where none does.
 
     Summable: 1 / (1 - t / beta') with t the time to encode a byte, beta' the ring's per byte.
-    Not summable: K/2 with free encoding, since K parts arrive instead of a sum.
+    Not summable: K/2 with free encoding and messages, since K parts arrive instead of a sum; less
+    where messages cost time, since an all-gather has half as many.
+
+    Args:
+        machine: the ranks.
+        s_per_byte: t, of the gradient.
+        size_bytes: of the gradient.
+        summable: whether what is sent can be added.
     """
-    rate = ring_all_reduce(machine).s_per_byte
+    plain = ring_all_reduce(machine)
+    rate = plain.s_per_byte
     once = s_per_byte if summable else s_per_byte / 2
     left = rate - once
+    if not summable:
+        left += (plain.latency_s - ring(machine).latency_s) / size_bytes
     if left <= 0:
         return math.inf
     if summable:
         return rate / left
     per_share = ring(machine).s_per_byte + s_per_byte / 2
-    return machine.ranks * per_share / left
+    return max(machine.ranks * per_share / left, 1.0)
 
 
 def least_speed(machine: Machine, ratio: float) -> float:

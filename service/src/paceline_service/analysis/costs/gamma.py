@@ -96,6 +96,11 @@ class Load:
         """Return whether more ranks have less to do each: strong scaling."""
         return self.kind in ("global", "shared")
 
+    @property
+    def most_ranks(self) -> int:
+        """Return how many ranks can share it: none has less than a sample."""
+        return min(MOST_RANKS, int(self.amount)) if self.kind == "global" else MOST_RANKS
+
     def local_batch(self, ranks: int) -> float | None:
         """Return the samples of a rank, None where only times are known."""
         if self.timed:
@@ -116,14 +121,12 @@ def gamma(model: Model, load: Load, ranks: int) -> float:
     return model.all_reduce_s(ranks) / load.compute_s(model, ranks)
 
 
-def break_even_ranks(model: Model, load: Load, most: int = MOST_RANKS) -> int | None:
-    """Return the first K at which communication exceeds compute, None if none up to ``most``.
+def break_even_ranks(model: Model, load: Load) -> int | None:
+    """Return the first K at which communication exceeds compute, None if there is none.
 
-    gamma never falls with K: communication grows, compute falls or stays. Of a fixed global batch
-    no rank has less than a sample.
+    gamma never falls with K: communication grows, compute falls or stays.
     """
-    if load.kind == "global":
-        most = min(most, int(load.amount))
+    most = load.most_ranks
 
     def exceeds(ranks: int) -> bool:
         return gamma(model, load, ranks) > 1 + _SAME

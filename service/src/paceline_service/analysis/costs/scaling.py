@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from paceline_service.analysis.costs.gamma import MOST_RANKS, Load, Model
+from paceline_service.analysis.costs.gamma import Load, Model
 
 FORWARD = 2.0
 """FLOP per parameter and token of the forward pass; the rest is the backward pass."""
@@ -73,16 +73,17 @@ def fastest_ranks(model: Model, load: Load) -> int | None:
     """Return the K with the shortest step at a fixed global batch, None where more is better.
 
     The step is (A - C)/K + C + 2 (K-1) alpha with A the compute of one rank, C = 2 g P / B: it
-    falls until K = sqrt((A - C) / (2 alpha)), and never if A <= C.
+    falls until K = sqrt((A - C) / (2 alpha)), and never if A <= C. Of a batch of samples no rank
+    has less than one.
     """
     gain_s = load.compute_s(model, 1) - 2 * model.gradient_bytes / model.bytes_per_s
     if gain_s <= 0:
         return 1
     if model.alpha_s == 0:
         return None
-    near = math.sqrt(gain_s / (2 * model.alpha_s))
-    around = {max(1, math.floor(near)), math.ceil(near)}
-    return min(around, key=lambda ranks: point(model, load, min(ranks, MOST_RANKS)).step_s)
+    near = min(math.sqrt(gain_s / (2 * model.alpha_s)), load.most_ranks)
+    around = sorted({max(1, math.floor(near)), math.ceil(near)})
+    return min(around, key=lambda ranks: point(model, load, ranks).step_s)
 
 
 def speedup_limit(model: Model, load: Load) -> float:
