@@ -142,6 +142,34 @@ def test_ssp_sweeps_from_a_barrier_to_none_and_tells_staleness(
     assert "chance averages out over a round" in even
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("bsp --ranks 100ms*8,120ms*8", "Several ranks are always slower"),
+        ("bsp --ranks 100ms*8,120ms*8 --noise normal:1% --steps 100", "Several ranks are always"),
+        ("bsp --ranks 100ms*6,200ms*2", "Several ranks are always slower"),
+        ("bsp --ranks 100ms*16 --noise normal:10% --steps 100", "No rank is slow by itself"),
+        ("bsp --ranks 20ms*2 --noise gamma:300% --steps 1 --seed 3", "give more --steps"),
+        ("ssp --bounds 0,inf", "Rank 3 is always slower (1.81x the others): without any bound"),
+        ("ssp --bounds 0", "Nothing is relaxed"),
+        ("ssp --ranks 100ms*8,120ms*8 --noise normal:1%", "Several ranks are always slower"),
+        ("ssp --ranks 100ms*8 --noise normal:10% --bounds 0,inf", "No bound at all gives"),
+    ],
+)
+def test_who_is_waited_for_is_told_by_averages_and_not_by_a_single_rank(
+    command: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in answer(capsys, command)["meaning"][0]
+
+
+def test_of_ranks_that_never_wait_nothing_is_said_to_be_saved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = " ".join(answer(capsys, "ssp --ranks 100ms*4")["meaning"])
+    assert "hardly any waiting that they could save" in said
+    assert "Steps are made faster" not in said
+
+
 def test_tax_draws_what_the_closed_forms_say(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "tax --ranks 2,8,32,128 --steps 2000")
     assert len(found["rows"]) == 20

@@ -7,10 +7,9 @@ import numpy as np
 from paceline_service.analysis.costs.words import duration_of
 from paceline_service.commands.simulate_source import Source
 from paceline_service.export.units import format_ratio, format_times
+from paceline_service.simulate import uneven
 from paceline_service.simulate.bsp import Bsp
 
-_STANDS_OUT = 1.1
-"""Times the mean of the ranks: such a rank is called a straggler."""
 _MATTERS = 0.02
 _FEW = 5
 """So often somebody is the last by chance."""
@@ -35,8 +34,7 @@ def communication_ratio(run: Bsp) -> float:
 
 def stands_out(run: Bsp, place: int) -> bool:
     """Return whether a rank is slower than the others by itself, not by chance."""
-    others = np.delete(run.expected_s, place)
-    return bool(run.expected_s[place] > _STANDS_OUT * others.mean())
+    return uneven.stands_out(run.expected_s, place)
 
 
 def _often(run: Bsp) -> str:
@@ -64,6 +62,16 @@ def _told_erratic(run: Bsp, source: Source, rank: int, cost: float) -> str:
         f"is the last in {lasts(run)[rank]:,} of {len(run.compute_s):,} steps. Waiting takes "
         f"{format_ratio(cost)} of the wall-clock; if that rank never were the last, the steps "
         f"would take {duration_of(alone)}, {format_ratio(1 - alone / run.wall_clock_s)} less."
+    )
+
+
+def _told_uneven(run: Bsp, cost: float) -> str:
+    least, most = (duration_of(float(one)) for one in (run.expected_s.min(), run.expected_s.max()))
+    return (
+        f"Several ranks are always slower: ranks compute {least} to {most} on average, and most "
+        f"waiting is for that and not for chance. It costs {format_ratio(cost)} of the wall-clock, "
+        f"{duration_of(run.idle_injected_s)} that perfect balance would not take: give slower "
+        "ranks less to do, or find out what they have in common."
     )
 
 
@@ -100,9 +108,18 @@ def _against_measured(run: Bsp, source: Source) -> list[str]:
 def _meaning(run: Bsp, source: Source) -> list[str]:
     cost = run.idle_injected_s / run.wall_clock_s
     slow, label = run.straggler, source.labels[run.straggler]
-    if not stands_out(run, slow):
+    if cost < -_MATTERS:
+        return [
+            f"The {len(run.compute_s):,} steps here drew less work than ranks have on average, by "
+            "luck, so nothing can be said of them: give more --steps."
+        ]
+    if not uneven.alone(run.expected_s, slow):
         if cost < _MATTERS:
             return ["The ranks are in balance: waiting for each other costs next to nothing."]
+        if stands_out(run, slow) or uneven.mostly_averages(
+            run.expected_s, run.wait_total_s / run.compute_s.size
+        ):
+            return [_told_uneven(run, cost)]
         if (erratic := _erratic(run)) is not None:
             return [_told_erratic(run, source, erratic, cost)]
         return [
