@@ -15,6 +15,7 @@ from paceline_service.importers.answer import Answer
 from paceline_service.importers.begins import begins_event_log, begins_what_if
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.flight_recorder.recognize import begins_dump
+from paceline_service.importers.interrupts import ctrl_c_waits
 from paceline_service.importers.kineto.recognize import begins_trace
 from paceline_service.importers.mixed import answer_of, of_one_job
 from paceline_service.importers.nccl_inspector.recognize import begins_inspector
@@ -50,9 +51,10 @@ def _read_traces(paths: Sequence[Path], faults: Faults) -> EventLog:
     from paceline_service.importers.kineto.reading import reading
 
     with reading(paths, faults) as arrivals:
-        # Others read meanwhile: all that is needed later too is imported now.
-        import paceline_service.importers.offline  # noqa: F401
-        from paceline_service.importers.kineto.job import read_traces
+        with ctrl_c_waits():
+            # Others read meanwhile: all that is needed later too is imported now.
+            import paceline_service.importers.offline  # noqa: F401
+            from paceline_service.importers.kineto.job import read_traces
 
         return read_traces(paths, faults, arrivals)
 

@@ -33,7 +33,10 @@ class Reader:
     def wait(self) -> int:
         """Wait for its end and return its exit status, or the number of a signal below 0."""
         if self._status is None:
-            _, status = os.waitpid(self._pid, 0)
+            try:
+                _, status = os.waitpid(self._pid, 0)
+            except ChildProcessError:  # waited for already, and interrupted before it was noted
+                status = 0
             self._status = os.waitstatus_to_exitcode(status)
         return self._status
 
