@@ -173,6 +173,25 @@ def test_bad_input_is_one_line_that_names_the_argument(
     assert out.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("gamma", "--parameters="), "--parameters is empty: give a value, or leave it out"),
+        (("overlap", "--backward", ""), "--backward is empty"),
+        (("gamma", "--html="), "--html is empty"),
+        (("gamma", "--html", "."), "--html is '.', a folder"),
+    ],
+)
+def test_an_empty_value_is_not_taken_for_none(
+    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out = capsys.readouterr()
+    assert not out.out
+    assert named in out.err
+    assert out.err.count("\n") == 1
+
+
 def test_every_sub_command_is_listed_and_an_unknown_one_says_which_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -56,6 +56,25 @@ def test_200_ms_of_backward_and_60_ms_of_all_reduce_take_260_ms_naively(
     assert four["exposed_s"] == pytest.approx(0.015)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("plan overlap --gradients 100MB --bandwidth 10GB/s --latency 100ms",
+         "Buckets would not help: each costs its latency again, 1.4 s"),
+        ("plan overlap --gradients 50kB", "too small to be cut into buckets"),
+        # The link never rests: more is exposed than the last bucket.
+        ("plan overlap --all-reduce 191ms --latency 71us", "3.642 ms for which it waits for the"),
+        ("simulate overlap --buckets 1", "1 bucket: "),
+        ("simulate overlap --buckets 1", "so nothing is hidden"),
+        ("simulate overlap --latency 100us --buckets 200", "Larger ones would"),
+    ],
+)  # fmt: skip
+def test_where_buckets_do_not_pay_it_is_said(
+    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in " ".join(answer_of(capsys, *arguments.split())["meaning"])
+
+
 def test_the_size_of_gradients_follows_from_the_time_of_their_all_reduce_and_back(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -50,6 +50,9 @@ def write_figures(
     """
     if html is None and png is None:
         return
+    for option, file_path in (("--html", html), ("--png", png)):
+        if file_path is not None and file_path.is_dir():
+            raise InputError(f"{option} is {str(file_path)!r}, a folder: give the name of a file")
     from paceline_service.export.plots import Drawing, page
 
     shown = sections()

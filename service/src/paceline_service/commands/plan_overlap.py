@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paceline_service.analysis.costs import units
-from paceline_service.analysis.costs.overlap import Overlap
+from paceline_service.analysis.costs.overlap import BUCKET_BYTES, Overlap
 from paceline_service.analysis.costs.overlap_measured import Measured
 from paceline_service.analysis.costs.words import bytes_of, duration_of, times_column
 from paceline_service.commands.answer import PLAN, Answer, FormatOption, Table, give
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from paceline_service.export.plots import Drawing
 
 _TITLE = "Overlap: gradients reduced while the backward pass goes on"
-_USUAL_BYTES = 25 * 2**20
-"""bucket_cap_mb of torch's DistributedDataParallel."""
 _ROWS = 9
 _MOST_UNSIZED = 1024
 _NEARLY = 0.01
@@ -115,7 +113,7 @@ def _counts(asked: Asked, best: int) -> list[int]:
 
 def usual_buckets(asked: Asked) -> int:
     """Return how many buckets of 25 MiB the gradients fill."""
-    return max(math.ceil(asked.gradient_bytes / _USUAL_BYTES), 1)
+    return max(math.ceil(asked.gradient_bytes / BUCKET_BYTES), 1)
 
 
 def _sweep(asked: Asked, counts: list[int], best: int) -> Table:
@@ -177,6 +175,8 @@ def _compared(measured: Measured, model: Overlap, best: int) -> Table:
 
 def _meaning(asked: Asked, best: int) -> list[str]:
     model = asked.model
+    if best == 1:
+        return _in_one_piece(asked)
     naive, least = duration_of(model.naive_s), duration_of(model.bucketed_s(best))
     saved = model.naive_s - model.bucketed_s(best)
     size = f" of {bytes_of(asked.gradient_bytes / best)}" if asked.sized else ""
@@ -197,10 +197,35 @@ def _meaning(asked: Asked, best: int) -> list[str]:
     return said
 
 
+def _in_one_piece(asked: Asked) -> list[str]:
+    model = asked.model
+    said = [
+        f"All gradients in one piece after the backward pass: {duration_of(model.naive_s)}. "
+        + (
+            "They are too small to be cut into buckets."
+            if _most(asked) == 1
+            else "Buckets would not help: each costs its latency again, "
+            f"{duration_of(model.latency_s)}, and hides less than that. Fewer ranks in the ring, "
+            "or messages that cost less, are what helps."
+        )
+    ]
+    usual = usual_buckets(asked)
+    if asked.sized and usual > 1:
+        more_s = model.bucketed_s(usual) - model.naive_s
+        said.append(f"25 MiB, the default of torch's DDP, costs {duration_of(more_s)} more.")
+    return said
+
+
 def _residual(model: Overlap, best: int) -> str:
+    last_s, exposed_s = model.residual_s(best), model.exposed_s(best)
+    queued = (
+        f", and {duration_of(exposed_s - last_s)} for which it waits for the link"
+        if exposed_s > 1.01 * last_s
+        else ""
+    )
     last = (
-        f"What cannot be hidden is the last bucket ({duration_of(model.residual_s(best))}): its "
-        "gradients are there only when the backward pass is over. "
+        f"What cannot be hidden is the last bucket ({duration_of(last_s)}{queued}): its gradients "
+        "are there only when the backward pass is over. "
     )
     if model.latency_s == 0:
         return last + (

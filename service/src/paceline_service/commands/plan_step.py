@@ -12,8 +12,9 @@ from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.alpha_beta import Link, Machine
 from paceline_service.analysis.costs.layouts import layout_words
 from paceline_service.analysis.costs.memory import memory_of
+from paceline_service.analysis.costs.overlap import BUCKET_BYTES
 from paceline_service.analysis.costs.pipeline import Pipeline, Schedule
-from paceline_service.analysis.costs.step import BUCKET_BYTES, Job, Step, micro_batches_of, step_of
+from paceline_service.analysis.costs.step import Job, Step, micro_batches_of, step_of
 from paceline_service.analysis.costs.strategies import Layout, Recompute, Strategy
 from paceline_service.analysis.costs.words import bandwidth_of, bytes_of, duration_of, flops_of
 from paceline_service.commands.answer import PLAN, Answer, FormatOption, give

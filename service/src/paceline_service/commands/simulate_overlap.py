@@ -9,6 +9,7 @@ import typer
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.overlap import (
+    BUCKET_BYTES,
     BucketTime,
     bucket_sizes,
     equal_sizes,
@@ -86,7 +87,7 @@ def _sizes(
         sizes = equal_sizes(asked.gradient_bytes, units.parse_count(buckets, "--buckets"))
     else:
         first = None if first_bucket is None else units.parse_bytes(first_bucket, "--first-bucket")
-        size = units.parse_bytes(bucket or "25MiB", "--bucket")
+        size = BUCKET_BYTES if bucket is None else units.parse_bytes(bucket, "--bucket")
         sizes = bucket_sizes(asked.gradient_bytes, size, first)
     if len(sizes) > _MOST_BUCKETS:
         raise ConfigError(
@@ -127,25 +128,38 @@ def _meaning(asked: Asked, sizes: list[int], played: list[BucketTime]) -> list[s
     model, end_s = asked.model, played[-1].end_s
     exposed_s = end_s - model.backward_s
     spent_s = sum(one.end_s - one.begin_s for one in played)
-    queued = sum(one.begin_s > one.ready_s * (1 + 1e-9) for one in played)
+    queued = sum(map(_waits, played))
+    count = "1 bucket" if len(sizes) == 1 else f"{len(sizes):,} buckets"
     said = [
-        f"{len(sizes):,} buckets: the backward pass is over at {duration_of(model.backward_s)} and "
-        f"the last gradient is reduced at {duration_of(end_s)}, against "
+        f"{count}: the backward pass is over at {duration_of(model.backward_s)} and the last "
+        f"gradient is reduced at {duration_of(end_s)}, against "
         f"{duration_of(model.naive_s)} in one piece after it. {duration_of(exposed_s)} is exposed, "
         f"{format_ratio(max(1 - exposed_s / spent_s, 0.0))} of {duration_of(spent_s)} of "
         "communication is hidden."
     ]
-    if 2 * queued > len(played):
+    if len(played) == 1:
+        said.append(
+            "One bucket is full when the backward pass is over, so nothing is hidden. Smaller ones "
+            "(--bucket) begin before."
+        )
+    elif 2 * queued > len(played):
+        larger = len(sizes) * model.latency_s > model.transfer_s
         said.append(
             f"{queued:,} buckets wait for the one before them: the link is what is slow, and "
-            "smaller buckets would not help."
+            "smaller buckets would hardly help."
+            + (" Larger ones would: latency is most of what the link does." if larger else "")
         )
     else:
+        before = ", and what the one before it still takes" if _waits(played[-1]) else ""
         said.append(
-            "The link rests between buckets; what is exposed is the last bucket, whose gradients "
-            "come last. A smaller one would be less."
+            f"The link rests between buckets; what is exposed is the last bucket{before}. Its "
+            "gradients come last; a smaller one would be less."
         )
     return said
+
+
+def _waits(one: BucketTime) -> bool:
+    return one.begin_s > one.ready_s * (1 + 1e-9)
 
 
 def _values(asked: Asked, sizes: list[int], played: list[BucketTime]) -> dict[str, object]:

@@ -36,6 +36,9 @@ def run_sub_command(
     """
     if argv and argv[0] in table:
         chosen = table[argv[0]]
+        if (empty := _empty(argv[1:])) is not None:
+            warn(f"paceline {verb} {argv[0]}: {empty} is empty: give a value, or leave it out")
+            return EXIT_BAD_INPUT
         function = getattr(importlib.import_module(chosen.module), chosen.function)
         return run_command(function, f"{verb} {argv[0]}", argv[1:])
     if argv and argv[0] in ("-h", "--help"):
@@ -44,6 +47,16 @@ def run_sub_command(
     said = f"no sub-command {argv[0]!r};" if argv else "which one?"
     warn(f"paceline {verb}: {said} there are {', '.join(table)}; `paceline {verb} --help`")
     return EXIT_BAD_INPUT
+
+
+def _empty(argv: Sequence[str]) -> str | None:
+    """Return the first option with an empty value: a variable of a script that is not set."""
+    for before, word in zip(["", *argv], argv, strict=False):
+        if not word:
+            return before or "an argument"
+        if word.startswith("--") and word.endswith("="):
+            return word.removesuffix("=")
+    return None
 
 
 def _help(verb: str, about: str, table: Mapping[str, SubCommand]) -> str:

@@ -15,6 +15,9 @@ from itertools import pairwise
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs.units import not_negative, positive, whole
 
+BUCKET_BYTES = 25 * 2**20
+"""Of torch's DistributedDataParallel (bucket_cap_mb = 25)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketTime:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs.alpha_beta import Cost, Machine
 from paceline_service.analysis.costs.collectives import ring, ring_all_reduce
-from paceline_service.analysis.costs.overlap import Overlap
+from paceline_service.analysis.costs.overlap import BUCKET_BYTES, Overlap
 from paceline_service.analysis.costs.precision import PRECISIONS, Precision
 from paceline_service.analysis.costs.strategies import SHARDED_PARAMETERS, Layout, Recompute
 from paceline_service.analysis.costs.traffic import (
@@ -23,9 +23,6 @@ from paceline_service.analysis.costs.traffic import (
 )
 from paceline_service.analysis.costs.transformer import Transformer
 from paceline_service.analysis.costs.units import positive, whole
-
-BUCKET_BYTES = 25 * 2**20
-"""Of torch's DistributedDataParallel (bucket_cap_mb = 25)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
