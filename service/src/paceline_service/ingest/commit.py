@@ -33,6 +33,10 @@ from paceline_service.store.trouble import why
 
 GROUP_BYTES = 32 << 20
 """Most bytes of one transaction; what waits behind it goes into the next."""
+BUSY_REQUESTS = 8
+GATHER_S = 0.05
+"""A transaction that so many requests shared is followed by a pause: most of what one costs does
+not depend on how much is in it, and at a thousand requests a second they would be small."""
 _log = structlog.get_logger("paceline.ingest")
 Fence = Callable[[AsyncConnection, set[str]], Awaitable[set[str]]]
 """Returns which of some jobs this process must not write; holds the others for the transaction."""
@@ -177,7 +181,10 @@ class GroupCommit:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                await self._commit(self._take_group())
+                group = self._take_group()
+                await self._commit(group)
+                if len(group) >= BUSY_REQUESTS and not self._stopping:
+                    await asyncio.sleep(GATHER_S)
 
     def _take_group(self) -> list[_Submission]:
         size = count = 0
