@@ -6,7 +6,6 @@ from paceline.errors import ConfigError
 from paceline_service.analysis.costs.overlap import (
     Overlap,
     bucket_sizes,
-    equal_buckets,
     sized_buckets,
     timeline,
 )
@@ -55,7 +54,9 @@ def test_the_timeline_of_equal_buckets_ends_when_the_closed_form_says(
     buckets: int, backward_s: float
 ) -> None:
     overlap = Overlap(backward_s=backward_s, latency_s=0.001, transfer_s=0.060)
-    assert equal_buckets(overlap, buckets)[-1].end_s == pytest.approx(overlap.bucketed_s(buckets))
+    assert sized_buckets(overlap, [1] * buckets)[-1].end_s == pytest.approx(
+        overlap.bucketed_s(buckets)
+    )
 
 
 def test_a_bucket_waits_for_its_gradients_and_for_the_bucket_before_it() -> None:

@@ -62,6 +62,7 @@ def test_200_ms_of_backward_and_60_ms_of_all_reduce_take_260_ms_naively(
         ("plan overlap --gradients 100MB --bandwidth 10GB/s --latency 100ms",
          "Buckets would not help: each costs its latency again, 1.4 s"),
         ("plan overlap --gradients 50kB", "too small to be cut into buckets"),
+        ("plan overlap --backward 1us --gradients 100GB", "longer than the backward pass"),
         # The link never rests: more is exposed than the last bucket.
         ("plan overlap --all-reduce 191ms --latency 71us", "3.642 ms for which it waits for the"),
         ("simulate overlap --buckets 1", "1 bucket: "),

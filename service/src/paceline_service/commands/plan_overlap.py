@@ -37,6 +37,10 @@ _TITLE = "Overlap: gradients reduced while the backward pass goes on"
 _ROWS = 9
 _MOST_UNSIZED = 1024
 _NEARLY = 0.01
+_LONGER = (
+    "The all-reduce is longer than the backward pass: most that overlap can hide is the backward "
+    "pass itself. Fewer bytes, more bandwidth or a larger batch are what helps."
+)
 
 
 def plan_overlap(
@@ -186,10 +190,7 @@ def _meaning(asked: Asked, best: int) -> list[str]:
         f"{duration_of(model.bound_s)}."
     ]
     if model.transfer_s >= model.backward_s:
-        said.append(
-            "The all-reduce is longer than the backward pass: most that overlap can hide is the "
-            "backward pass itself. Fewer bytes, more bandwidth or a larger batch are what helps."
-        )
+        said.append(_LONGER)
     else:
         said.append(_residual(model, best))
     if asked.sized and model.latency_s > 0:
@@ -205,10 +206,13 @@ def _in_one_piece(asked: Asked) -> list[str]:
             "They are too small to be cut into buckets."
             if _most(asked) == 1
             else "Buckets would not help: each costs its latency again, "
-            f"{duration_of(model.latency_s)}, and hides less than that. Fewer ranks in the ring, "
-            "or messages that cost less, are what helps."
+            f"{duration_of(model.latency_s)}, and hides less than that."
         )
     ]
+    if model.latency_s > model.transfer_s and _most(asked) > 1:
+        said.append("Fewer ranks in the ring, or messages that cost less, are what helps.")
+    elif model.transfer_s >= model.backward_s:
+        said.append(_LONGER)
     usual = usual_buckets(asked)
     if asked.sized and usual > 1:
         more_s = model.bucketed_s(usual) - model.naive_s

@@ -15,7 +15,12 @@ from paceline_service.analysis.costs.memory import memory_of
 from paceline_service.analysis.costs.overlap import BUCKET_BYTES
 from paceline_service.analysis.costs.pipeline import Pipeline, Schedule
 from paceline_service.analysis.costs.step import Job, Step, micro_batches_of, step_of
-from paceline_service.analysis.costs.strategies import Layout, Recompute, Strategy
+from paceline_service.analysis.costs.strategies import (
+    SHARDED_PARAMETERS,
+    Layout,
+    Recompute,
+    Strategy,
+)
 from paceline_service.analysis.costs.words import bandwidth_of, bytes_of, duration_of, flops_of
 from paceline_service.commands.answer import PLAN, Answer, FormatOption, give
 from paceline_service.commands.figures import HtmlOption, PngOption
@@ -231,9 +236,16 @@ def _given(job: Job) -> list[str]:
         f"out of a rank: {bandwidth_of(far.bytes_per_s)}, {duration_of(far.alpha_s)} a message; "
         f"within a node of {machine.local}: {bandwidth_of(near.bytes_per_s)}, "
         f"{duration_of(near.alpha_s)}",
-        precision_line(job.precision)
-        + (f"; buckets of {bytes_of(job.bucket_bytes)}" if job.overlap else "; nothing overlaps"),
+        f"{precision_line(job.precision)}; {_hiding(job)}",
     ]  # fmt: skip
+
+
+def _hiding(job: Job) -> str:
+    if not job.overlap:
+        return "nothing overlaps"
+    if job.layout.strategy in SHARDED_PARAMETERS:
+        return "gathered layer by layer"
+    return f"buckets of {bytes_of(job.bucket_bytes)}"
 
 
 def _input(job: Job, limit: int, observed_s: float | None) -> dict[str, object]:

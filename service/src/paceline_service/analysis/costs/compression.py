@@ -48,11 +48,6 @@ class Compression:
             gathered.s_per_byte * share + self.s_per_byte * (1 + share) / 2,
         )
 
-    def saved_s(self, machine: Machine, size_bytes: float) -> float:
-        """Return the time that is won against a plain ring all-reduce; negative is lost."""
-        plain = ring_all_reduce(machine)
-        return plain.seconds(size_bytes) - self.cost(machine).seconds(size_bytes)
-
 
 def least_ratio(machine: Machine, s_per_byte: float, size_bytes: float, *, summable: bool) -> float:
     """Return the r above which compression saves time, at least 1, infinite where none does.

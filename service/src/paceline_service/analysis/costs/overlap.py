@@ -143,13 +143,10 @@ def timeline(ready_s: Sequence[float], cost_s: Sequence[float]) -> list[BucketTi
     return done
 
 
-def equal_buckets(overlap: Overlap, buckets: int) -> list[BucketTime]:
-    """Return the timeline of ``buckets`` equal buckets; it ends at ``bucketed_s``."""
-    return sized_buckets(overlap, [1] * whole(buckets, "--buckets", "buckets"))
-
-
 def sized_buckets(overlap: Overlap, sizes: Sequence[int]) -> list[BucketTime]:
     """Return the timeline of buckets of any sizes, in the order in which they fill (eq. 8).
+
+    Of equal ones it ends at ``bucketed_s``.
 
     Args:
         overlap: backward and all-reduce.

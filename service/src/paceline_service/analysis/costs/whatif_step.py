@@ -8,7 +8,7 @@ from paceline.errors import PacelineError
 from paceline_service.analysis.costs.alpha_beta import Link
 from paceline_service.analysis.costs.pipeline import Schedule
 from paceline_service.analysis.costs.step import Job, Step, step_of
-from paceline_service.analysis.costs.strategies import Layout
+from paceline_service.analysis.costs.strategies import SHARDED_PARAMETERS, Layout
 
 
 def changed_steps(job: Job) -> list[tuple[str, Step]]:
@@ -31,11 +31,16 @@ def changed_steps(job: Job) -> list[tuple[str, Step]]:
         )  # fmt: skip
     if layout.replicas > 1:
         jobs.append(
-            ("nothing overlaps" if job.overlap else "gradients overlap",
+            (_unoverlapped(job) if job.overlap else "gradients overlap",
              replace(job, overlap=not job.overlap))
         )  # fmt: skip
     found = [(name, step_of(one)) for name, one in jobs]
     return found + _other_layouts(job)
+
+
+def _unoverlapped(job: Job) -> str:
+    sharded = job.layout.strategy in SHARDED_PARAMETERS
+    return "nothing overlaps" if sharded else "no buckets, no overlap"
 
 
 def _other_layouts(job: Job) -> list[tuple[str, Step]]:
