@@ -161,3 +161,60 @@ def test_a_failure_is_counted_once_and_ends_the_checks() -> None:
     rank.module._join_config = None  # type: ignore[assignment]
     rank.steps(5)
     assert len(rank.failures) == 1
+
+
+def test_what_is_not_ready_when_a_ring_ends_is_not_written_into_the_next_one(
+    device: Device,
+) -> None:
+    rank = Rank(every=1, fake=device)
+    rank.steps(2)
+    rank.check.flush()  # the groups of the next ring have other numbers
+    device.done = True
+    assert rank.steps(2) == [2, 3]
+
+
+def test_a_group_whose_collectives_nobody_counts_is_not_compared() -> None:
+    rank = Rank(every=1)
+
+    def refuse() -> int:
+        raise RuntimeError("this backend has no sequence numbers")
+
+    uncounted: Any = SimpleNamespace(group_name="0", _get_sequence_number_for_group=refuse)
+    rank.module.process_group = uncounted
+    assert rank.steps(3) == []
+    assert not rank.failures
+
+
+def test_an_optimizer_with_an_empty_group_is_no_failure_and_is_seen_in_all_its_groups() -> None:
+    rank = Rank(every=1)
+    groups: list[dict[str, Any]] = [
+        {"params": []},
+        {"params": [torch.nn.Parameter(torch.ones(1))]},  # of another module
+        {"params": list(rank.module._module_parameters)},
+    ]
+    rank.optimizer = torch.optim.SGD(groups, lr=0.1)
+    assert rank.steps(2) == [0, 1]
+    rank.module.require_forward_param_sync = False  # a step within no_sync: its own from now on
+    assert rank.steps(1) == [0, 1]
+    rank.module.require_forward_param_sync = True
+    assert rank.steps(1) == [0, 1]
+    assert not rank.failures
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tensors_whose_bytes_cannot_be_read_are_left_out_and_the_others_are_looked_at() -> None:
+    rank, plain = Rank(every=1), Rank(every=1)
+    given_back = torch.ones(1000)
+    given_back.untyped_storage().resize_(0)
+    more: list[Any] = [
+        torch.quantize_per_tensor(torch.ones(10), 0.1, 0, torch.quint8),
+        torch._neg_view(torch.ones(10)),
+        torch.ones(10, device="meta"),
+        torch.ones(4, 4).to_sparse(),
+        torch.ones(4, dtype=torch.complex64),
+        given_back,
+    ]
+    rank.module._module_parameters += more
+    assert rank.steps(1) == plain.steps(1)
+    assert rank.written[0].digest == plain.written[0].digest
+    assert not rank.failures

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paceline.hooks.patches import Patches
-from paceline.hooks.replica_digest import combine, divide, layout_of, sums_of
+from paceline.hooks.replica_digest import MAX_PIECES, combine, divide, layout_of, sums_of
 from paceline.hooks.replica_sets import ReplicaSets, _why_not
 
 PART_BYTES = 1 << 20
@@ -106,7 +106,7 @@ def test_a_module_that_is_updated_without_averaging_is_left_alone_from_then_on()
         other.require_forward_param_sync = False  # but this optimizer is not its own
         sets.updates(optimizer)
     assert [one.tensors for one in sets.now()] == [other._module_parameters]
-    assert ["without gradients of the others" in one for one in told] == [True]
+    assert ["after a forward without synchronization" in one for one in told] == [True]
 
 
 def test_modules_keep_their_numbers_when_earlier_ones_are_gone() -> None:
@@ -133,3 +133,11 @@ def test_modules_whose_replicas_may_differ_by_right_are_left_alone() -> None:
     module = Module()
     module._join_config.enable = True
     assert "Join" in _why_not(module)
+
+
+def test_many_small_tensors_are_divided_too_since_each_costs_time() -> None:
+    tensors = [torch.ones(4) for _ in range(5000)]
+    parts = divide(tensors, 64 << 20)
+    assert len(parts) == 5
+    assert max(map(len, parts)) <= MAX_PIECES + 1
+    assert [number for part in parts for number, _, _ in part] == list(range(5000))

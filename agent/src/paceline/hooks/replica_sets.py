@@ -75,14 +75,15 @@ class ReplicaSets:
         DDP notes in a forward whether the backward after it will synchronize. Without that (within
         ``no_sync``) the step is the rank's own, and its replica is none from now on.
         """
-        first = id(optimizer.param_groups[0]["params"][0])
         for number, reference in enumerate(self._ddp):
             module = reference()
             if module is None or module.require_forward_param_sync:
                 continue
-            if first in self._ids(number, module):
+            known = self._ids(number, module)
+            # A group may be empty, and the first parameter may be of another module.
+            if any(id(p) in known for group in optimizer.param_groups for p in group["params"]):
                 self._parameters[number] = _ALONE
-                self._tell(f"{_NOT_FOR_DDP}: it is updated without gradients of the others")
+                self._tell(f"{_NOT_FOR_DDP}: it is updated after a forward without synchronization")
 
     def now(self) -> Iterator[ReplicaSet]:
         """Yield the sets, in the order in which their modules were made."""

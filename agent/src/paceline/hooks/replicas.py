@@ -75,9 +75,12 @@ class ReplicaCheck:
             self._recorder.failed(error)
 
     def flush(self) -> None:
-        """Write what the GPU has delivered by now."""
-        if self._waiting:
-            self._fetch()
+        """Write what the GPU has delivered by now, and forget the rest: the ring ends here."""
+        try:
+            if self._waiting:
+                self._fetch()
+        finally:
+            self._waiting.clear()  # the groups of the next ring have other numbers
 
     def _check(self, step: int) -> None:
         torch = self._torch
@@ -104,10 +107,13 @@ class ReplicaCheck:
             torch.cuda.is_current_stream_capturing() or len(self._waiting) >= MAX_WAITING
         ):
             return
+        seq = _seq(one.group)
+        if seq is None:
+            return  # nothing would say that two ranks are at the same place of the program
         parts = divide(tensors, part_bytes)
         part = step // self._every // CHECKS_OF_A_PART % len(parts)
         known = ReplicaDigest(
-            time_ns=mono_ns(), step=step, seq=_seq(one.group), digest=0,
+            time_ns=mono_ns(), step=step, seq=seq, digest=0,
             layout=layout_of(tensors, part_bytes), group=group.index, module=one.module,
             part=part, parts=len(parts),
         )  # fmt: skip
@@ -145,15 +151,16 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
         and tensor.element_size() in (1, 2, 4, 8)
-        and not tensor.is_complex()
+        and not (tensor.is_complex() or tensor.is_quantized or tensor.is_neg())
         and tensor.device.type != "meta"
         and tensor.numel() > 0
+        and tensor.untyped_storage().nbytes() > 0  # else its memory was given back for a while
     )
 
 
-def _seq(group: Any) -> int:
-    """Return how many collectives of the group torch has counted; 0 where it does not count."""
+def _seq(group: Any) -> int | None:
+    """Return how many collectives of the group torch has counted; None where it does not count."""
     try:
         return int(group._get_sequence_number_for_group()) & MASK >> 1
     except (RuntimeError, AttributeError):
-        return 0
+        return None
