@@ -35,6 +35,20 @@ def test_a_tree_has_the_latency_of_a_logarithm_and_sends_the_payload_twice() -> 
     assert cost.seconds(1e15) == pytest.approx(2 * 1e15 / 25e9, rel=1e-4)
 
 
+def test_an_algorithm_that_is_cheapest_in_a_narrow_range_is_not_left_out() -> None:
+    machine = Machine(
+        ranks=120, link=Link(alpha_s=6.544e-6, bytes_per_s=193.6e9), ranks_per_node=8,
+        inside=Link(alpha_s=2.181e-6, bytes_per_s=1742e9),
+    )  # fmt: skip
+    costs = algorithms_for("all_reduce", machine)
+    steps = cheapest_by_size(costs)
+    for place in range(100, 1000):
+        size_bytes = 10 ** (place / 100)
+        told = [name for at, name in steps if at <= size_bytes][-1]
+        least_s = min(cost.seconds(size_bytes) for cost in costs.values())
+        assert costs[told].seconds(size_bytes) == pytest.approx(least_s, rel=1e-9)
+
+
 def test_within_one_node_nothing_takes_the_link_between_nodes() -> None:
     node = Machine(ranks=8, link=NETWORK, ranks_per_node=8, inside=NVLINK)
     slower = Machine(

@@ -199,12 +199,12 @@ def cheapest_by_size(costs: Mapping[str, Cost]) -> list[tuple[float, str]]:
     steps = [(0.0, now)]
     for tenth in range(1, 10 * _DECADES + 1):
         size_bytes = 10 ** (tenth / 10)
-        if best(size_bytes) != now:
+        while best(size_bytes) != now:  # more than once where one is cheapest in between only
             low, high = before_bytes, size_bytes
             for _ in range(_HALVINGS):
                 middle = (low + high) / 2
                 low, high = (middle, high) if best(middle) == now else (low, middle)
-            now = best(size_bytes)
+            before_bytes, now = high, best(high)
             steps.append((high, now))
         before_bytes = size_bytes
     return steps
