@@ -136,6 +136,13 @@ def test_no_more_is_exposed_than_is_communicated_whatever_messages_cost(
         assert overlap or data.exposed_s == pytest.approx(data.busy_s)
 
 
+def test_waiting_for_the_sends_of_other_stages_is_no_negative_hiding() -> None:
+    found = step(Layout(pipeline=Pipeline(stages=4, micro_batches=4)))
+    sends = found.term("pipeline")
+    assert sends.exposed_s > sends.busy_s
+    assert found.hidden_s == 0
+
+
 def test_every_layer_that_is_gathered_and_every_bucket_pays_its_latency() -> None:
     link = Link(alpha_s=1e-3, bytes_per_s=1e18)
     one_link = Machine(ranks=8, link=link)

@@ -57,9 +57,8 @@ def _verdict(step: Step) -> str:
             f"the largest part is not compute but {PART_WORDS[largest.name]}, {share}: more ranks "
             "of the same kind would not help"
         )
-    hidden_s = step.communication_s - step.exposed_s
     hidden = (
-        f" (gamma {digits(step.gamma)}; {format_ratio(hidden_s / step.communication_s)} of it "
+        f" (gamma {digits(step.gamma)}; {format_ratio(step.hidden_s / step.communication_s)} of it "
         "hidden)"
         if step.communication_s > 0
         else ""

@@ -133,6 +133,15 @@ class Step:
         return sum(term.exposed_s for term in self.terms if term.sent_bytes)
 
     @property
+    def hidden_s(self) -> float:
+        """Communication of a rank that the step does not wait for.
+
+        Of a pipeline a step may wait longer than its rank sends: for the sends of other stages.
+        """
+        sent = (term for term in self.terms if term.sent_bytes)
+        return sum(max(term.busy_s - term.exposed_s, 0.0) for term in sent)
+
+    @property
     def gamma(self) -> float:
         """Communication over compute, hidden or not (costs.md)."""
         return self.communication_s / self.term("compute").busy_s
