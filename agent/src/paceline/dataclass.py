@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 
+_FIELD = getattr(dataclasses, "_FIELD", None)
+"""The mark of a plain field, private to the original; without it the original does everything."""
 _KNOWN = frozenset({"frozen", "slots", "kw_only", "eq"})
 _DEFAULT, _FACTORY = "_default_", "_factory_"
 
@@ -43,6 +45,8 @@ class _Params:
 
 def _own_fields(cls: type, *, kw_only: bool) -> dict[str, dataclasses.Field[Any]] | None:
     """Return the fields that a class declares; None where that is not understood here."""
+    if _FIELD is None:
+        return None
     found: dict[str, dataclasses.Field[Any]] = {}
     for name, kind in cls.__annotations__.items():
         if not isinstance(kind, str) or "InitVar" in kind or "KW_ONLY" in kind:
@@ -54,7 +58,7 @@ def _own_fields(cls: type, *, kw_only: bool) -> dict[str, dataclasses.Field[Any]
         if one.default.__class__.__hash__ is None:
             return None  # the original tells what is wrong with it
         one.name, one.type = name, kind
-        one._field_type = dataclasses._FIELD  # type: ignore[attr-defined,union-attr]
+        one._field_type = _FIELD  # type: ignore[union-attr]
         if one.kw_only is dataclasses.MISSING:
             one.kw_only = kw_only
         found[name] = one

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from paceline.cli import Done
 from paceline.dataclass import dataclass
@@ -19,8 +17,6 @@ from paceline.dataclass import dataclass
 _FORMATS = ("text", "json")
 _COLLECT_EVERY = 100_000
 """Objects, instead of 700: columns hold most of what is read, and hardly anything is circular."""
-
-_DOCSTRINGS = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +33,6 @@ def main(argv: Sequence[str]) -> int:
     gc.set_threshold(_COLLECT_EVERY)
     # Nothing here multiplies matrices: threads for it would only cost time and memory.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _leave_out_docstrings()
     plain = plain_words(argv)
     if plain is None:
         from paceline_service.commands.analyze import main as any_words
@@ -47,17 +42,6 @@ def main(argv: Sequence[str]) -> int:
 
     status = guarded_call("paceline analyze", lambda: _analyze(plain))
     return Done(status)
-
-
-def _leave_out_docstrings() -> None:
-    """Let numpy be imported without giving docstrings to its functions in C.
-
-    That is an eighth of its import, and nobody asks for them here. A numpy that has no such modules
-    of its own is not touched by it.
-    """
-    if "numpy" not in sys.modules:
-        for name in _DOCSTRINGS:
-            sys.modules[name] = ModuleType(name)
 
 
 def plain_words(argv: Sequence[str]) -> Plain | None:

@@ -30,6 +30,8 @@ _OF_FINDING = (
     "period_steps",
 )  # fmt: skip
 _TEXTS = ("phase", "action")
+_BLOCKS = ("what_if", "expected", "calibration")
+"""Of the report; a format that knows no times has none of them."""
 
 
 class FindingTold(msgspec.Struct, omit_defaults=True):
@@ -50,7 +52,8 @@ class Told(msgspec.Struct, omit_defaults=True):
 
     verdict: str = ""
     figures: dict[str, float | None] = {}
-    without_what_if: bool = False
+    without: list[str] = []
+    gap_parts_s: dict[str, float | None] = {}
     notes: list[str] | None = None
     findings: list[FindingTold] = []
     data: dict[str, Any] = {}
@@ -113,7 +116,10 @@ def told_of(records_alone: Mapping[str, Any], files: Mapping[str, Any]) -> Told:
     if files["verdict"] != records_alone["verdict"]:
         told.verdict = files["verdict"]
     told.figures = {n: files[n] for n in _FIGURES if files[n] != records_alone[n]}
-    told.without_what_if = "what_if" in records_alone and "what_if" not in files
+    told.without = [name for name in _BLOCKS if name in records_alone and name not in files]
+    parts = _gap_parts(files)
+    if parts != _gap_parts(records_alone):
+        told.gap_parts_s = parts
     if files["data"]["notes"] != records_alone["data"]["notes"]:
         told.notes = files["data"]["notes"]
     known = {_key(finding): finding for finding in files["findings"]}
@@ -137,8 +143,12 @@ def apply(told: Told, report: dict[str, Any]) -> None:
     if told.verdict in KINDS:
         report["verdict"] = told.verdict
     report.update({n: v for n, v in told.figures.items() if n in _FIGURES})
-    if told.without_what_if:
-        report.pop("what_if", None)
+    for name in _BLOCKS:
+        if name in told.without:
+            report.pop(name, None)
+    # Whose a difference is follows from causes; how large it is, from the records.
+    parts = _gap_parts(report)
+    parts.update({n: v for n, v in told.gap_parts_s.items() if n in parts})
     if told.notes is not None:
         report["data"]["notes"] = _sentences(told.notes)
     for name, value in told.data.items():
@@ -161,6 +171,10 @@ def apply(told: Told, report: dict[str, Any]) -> None:
     if told.findings:
         report["wasted_gpu_s_by_cause"] = _by_cause(kept)
         _tell_ranks(report)
+
+
+def _gap_parts(report: Mapping[str, Any]) -> dict[str, float | None]:
+    return (report.get("expected") or {}).get("gap_parts_s") or {}
 
 
 def _by_cause(findings: list[dict[str, Any]]) -> dict[str, float]:
