@@ -111,7 +111,7 @@ def _lab(
     options = lab_options(
         size=size.value, ranks=ranks, steps=steps, strategy=strategy.value, bucket=bucket,
         sweep=sweep.value if sweep is not None else "", fault=fault.value, slow_rank=slow_rank,
-        fault_ms=fault_ms, log=log,
+        fault_ms=fault_ms, log=log, html=html, png=png,
     )  # fmt: skip
     require_torch("the lab")
     # JSON alone belongs on stdout.
@@ -147,12 +147,14 @@ def _train(
     console.print(f"The page: [underline]{collector.url}/[/]", soft_wrap=True)
     run = run_job(options, collector, directory, rings, console)
     wires = fit_wires(run.measured.probe)
-    count = write_log(options.log, run.manifest, run.measured, wires)
     console.print()
     status = give(lab_answer(options, run, wires), form, html=html, png=png)
+    # Behind the answer, which is not to be lost for a full disk.
+    count = write_log(options.log, run.manifest, run.measured, wires)
     console.print(f"\n{count:,} synchronizations: {options.log}", soft_wrap=True, markup=False)
-    if html is not None:
-        console.print(f"Plots: {html}", soft_wrap=True, markup=False)
+    for plots in (html, png):
+        if plots is not None:
+            console.print(f"Plots: {plots}", soft_wrap=True, markup=False)
     if keep:
         keep_page(collector, console)
     return status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,8 +105,10 @@ def lab_options(
     slow_rank: int | None,
     fault_ms: float,
     log: Path,
+    html: Path | None = None,
+    png: Path | None = None,
 ) -> LabOptions:
-    """Return the options, checked.
+    """Return the options, checked; nobody is to train for minutes and then lose what came out.
 
     Raises:
         ConfigError: one of them cannot be.
@@ -121,7 +124,15 @@ def lab_options(
     slow = ranks - 1 if slow_rank is None else slow_rank
     if not 0 <= slow < ranks:
         raise ConfigError(f"--slow-rank is {slow}: ranks are 0 to {ranks - 1}")
+    if slow_rank is not None and fault == "none":
+        raise ConfigError(
+            "--slow-rank is for --fault alone: give --fault backward, or leave it out"
+        )
     positive(fault_ms, "--fault-ms", "milliseconds")
+    if sweep and strategy != "ddp":
+        raise ConfigError(
+            f"--strategy {strategy} is not for --sweep {sweep}, which chooses itself: leave it out"
+        )
     if bucket is not None and (sweep or strategy != "ddp"):
         raise ConfigError(
             "--bucket is for DDP alone: leave it out with --sweep, --strategy zero2 and zero3"
@@ -131,9 +142,14 @@ def lab_options(
         raise ConfigError(
             f"--bucket is {bucket_bytes} bytes: give {LEAST_BUCKET_BYTES} or more, such as 256KiB"
         )
-    parent = log.absolute().parent
-    if log.is_dir() or not os.access(parent, os.W_OK):
-        raise ConfigError(f"--log {log} cannot be written; give the name of a file")
+    for option, path in (("--log", log), ("--html", html), ("--png", png)):
+        if path is not None:
+            _check_file(option, path)
+    if png is not None and importlib.util.find_spec("PIL") is None:
+        raise ConfigError(
+            "--png needs Pillow, which is not installed: pip install 'paceline-service[plots]', "
+            "or ask for --html, which needs nothing"
+        )
     if sweep == "bucket":
         total = SIZES[size].parameters(len(CLASSES)) * 4
         trained = [Trained(strategy="ddp", bucket_bytes=b) for b in swept_buckets(total)]
@@ -145,6 +161,11 @@ def lab_options(
         size=size, ranks=ranks, steps=count, trained=trained, sweep=sweep, fault=fault,
         slow_rank=slow, fault_ms=fault_ms, log=log,
     )  # fmt: skip
+
+
+def _check_file(option: str, path: Path) -> None:
+    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise ConfigError(f"{option} {path} cannot be written; give the name of a file")
 
 
 def swept_buckets(gradient_bytes: int) -> list[int]:
