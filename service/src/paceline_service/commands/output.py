@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ from paceline_service.export.words import Json
 if TYPE_CHECKING:
     from paceline_service.export.html import Story
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 ANY = "any"
 """Beside the kinds of ``--fail-on``: any finding."""
 
@@ -130,7 +132,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file beside ``path`` that takes its place when all went well, and vanishes otherwise.
 
     Raises:
-        InputError: the directory of ``path`` cannot be written.
+        InputError: the directory of ``path`` cannot be written, or its disk is full.
     """
     import secrets  # brings random numbers and hashes, which no other output needs
 
@@ -143,5 +145,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with file:
             yield file
         os.replace(unfinished, path)
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
     finally:
         unfinished.unlink(missing_ok=True)
