@@ -79,6 +79,13 @@ class RankRows(Sequence[RankRow]):
         sums = dict(zip(_SUMS, self._columns, strict=True))
         return RankRows(sums, {**self._causes, **told})
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RankRows):
+            return NotImplemented
+        return self._columns == other._columns and dict(self._causes) == dict(other._causes)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __len__(self) -> int:
         return len(self._columns[0])
 
