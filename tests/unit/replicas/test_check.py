@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -219,33 +218,3 @@ def test_tensors_whose_bytes_cannot_be_read_are_left_out_and_the_others_are_look
     assert rank.steps(1) == plain.steps(1)
     assert rank.written[0].digest == plain.written[0].digest
     assert not rank.failures
-
-
-def test_shards_that_are_updated_without_an_all_reduce_are_left_alone_from_then_on() -> None:
-    told: list[str] = []
-    sets = ReplicaSets(Patches(), told.append)
-    shard: Any = torch.nn.Parameter(torch.ones(4))
-    shard._local_tensor = shard.data
-    params = SimpleNamespace(
-        reduce_grads=True, all_reduce_grads=True,
-        fsdp_params=[SimpleNamespace(sharded_param=shard)],
-        mesh_info=SimpleNamespace(replicate_process_group=Module.process_group),
-    )  # fmt: skip
-
-    class Root:
-        _state_ctx = SimpleNamespace(all_states=[SimpleNamespace(_fsdp_param_groups=[params])])
-
-    root = Root()
-    sets._fsdp.append(weakref.ref(root))
-    own = torch.optim.SGD([shard], lr=0.1)
-    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    sets.updates(own)
-    params.all_reduce_grads = False
-    sets.updates(other)  # gradients add up meanwhile; that is no update
-    assert len(list(sets.now())) == 1
-    sets.updates(own)
-    params.all_reduce_grads = True
-    sets.updates(own)
-    assert not list(sets.now())
-    assert len(told) == 1
-    assert "all-reduce" in told[0]

@@ -22,8 +22,6 @@ _HOOKS_MODULE = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 
 _NOT_FOR_DDP = "not for a module of DistributedDataParallel"
 _ALONE = frozenset({-1})
-_FSDP_FLAGS = ("reduce_grads", "all_reduce_grads")
-"""Of a group of parameters: whether a backward averages gradients, and with those of replicas."""
 
 
 class ReplicaSet(NamedTuple):
@@ -64,8 +62,6 @@ class ReplicaSets:
         self._parameters: list[frozenset[int]] = []
         """Of each module of DDP, by ``id``; ``_ALONE`` once it was updated by itself."""
         self._fsdp: list[weakref.ref[Any]] = []
-        self._fsdp_alone: set[int] = set()
-        """Numbers of the roots that were once updated without gradients of other replicas."""
 
     def install(self, when_imported: Callable[[str, Callable[[ModuleType], None]], None]) -> None:
         """Watch for modules that are made from now on."""
@@ -83,19 +79,11 @@ class ReplicaSets:
             module = reference()
             if module is None or module.require_forward_param_sync:
                 continue
-            if self._ids(number, module) & _ids_of(optimizer):
+            known = self._ids(number, module)
+            # A group may be empty, and the first parameter may be of another module.
+            if any(id(p) in known for group in optimizer.param_groups for p in group["params"]):
                 self._parameters[number] = _ALONE
                 self._tell(f"{_NOT_FOR_DDP}: it is updated after a forward without synchronization")
-        for number, reference in enumerate(self._fsdp):
-            root = reference()
-            if root is None or number in self._fsdp_alone:
-                continue
-            first = next(_replicated_groups(root), None)  # the flags are set for all of a root
-            if first is None or all(getattr(first, flag, True) for flag in _FSDP_FLAGS):
-                continue
-            if {id(one.sharded_param) for one in first.fsdp_params} & _ids_of(optimizer):
-                self._fsdp_alone.add(number)
-                self._tell("not for a module of FSDP2: it is updated without an all-reduce")
 
     def now(self) -> Iterator[ReplicaSet]:
         """Yield the sets, in the order in which their modules were made."""
@@ -111,7 +99,7 @@ class ReplicaSets:
                 yield ReplicaSet(module.process_group, parameters, self._places[number])
         for number, reference in enumerate(self._fsdp):
             root = reference()
-            if root is not None and number not in self._fsdp_alone:
+            if root is not None:
                 yield from _replicated_shards(root, MAX_MODULES + number)
 
     def made(self, module: Any) -> None:
@@ -179,24 +167,14 @@ def _why_not(module: Any) -> str:
 def _replicated_shards(root: Any, module: int) -> Iterator[ReplicaSet]:
     """Yield what a root of FSDP2 shards, group by group of those that replicate the shards."""
     by_group: dict[int, ReplicaSet] = {}
-    for params in _replicated_groups(root):
-        group = params.mesh_info.replicate_process_group
-        found = by_group.setdefault(id(group), ReplicaSet(group, [], module))
-        found.tensors.extend(one.sharded_param._local_tensor for one in params.fsdp_params)
-    yield from by_group.values()
-
-
-def _replicated_groups(root: Any) -> Iterator[Any]:
-    """Yield the groups of parameters of a root of FSDP2 that other ranks hold a replica of."""
     for state in root._state_ctx.all_states:
         groups = getattr(state, "_fsdp_param_groups", None)
         if groups is None:
             groups = [state._fsdp_param_group]
         for params in groups:
-            if getattr(getattr(params, "mesh_info", None), "replicate_process_group", None):
-                yield params
-
-
-def _ids_of(optimizer: Any) -> set[int]:
-    # A group may be empty, and the first parameter may be of another module.
-    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+            group = getattr(getattr(params, "mesh_info", None), "replicate_process_group", None)
+            if group is None:
+                continue
+            found = by_group.setdefault(id(group), ReplicaSet(group, [], module))
+            found.tensors.extend(one.sharded_param._local_tensor for one in params.fsdp_params)
+    yield from by_group.values()
