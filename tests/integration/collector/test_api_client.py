@@ -72,6 +72,10 @@ def test_every_read_gives_what_it_says(client: Client) -> None:
     assert [step for page in pages for step in page] == list(range(100, 120))
     assert client.what_if(JOB, ["rank:1"])["without"] == ["rank:1"]
     assert client.what_if(JOB, ["rank:0", "rank:1"])["ranks"] == "0-1"
+    told = client.expected(JOB, flops_per_step=1e12)
+    assert told["expected"] is not None
+    assert told["calibration"] is not None
+    assert told["calibration"]["flops_per_step"] == 1e12
     assert client.timeline(JOB, from_=3, to=4)["otherData"]["last_step"] == 4
     assert b"".join(client.event_log(JOB)).startswith(b'{"schema":"paceline.events/1"')
     assert "paceline_job_slowdown_ratio" in client.metrics()

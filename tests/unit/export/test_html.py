@@ -25,7 +25,7 @@ MOST_BYTES = 500_000
 class Reader(HTMLParser):
     """Collects elements, and checks that each that is opened is closed in its turn."""
 
-    VOID = ("meta", "br", "path", "rect")
+    VOID = ("meta", "br")
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -80,6 +80,13 @@ class Client(Connection):
         query = {"attempt": attempt, "without": list(without) or None}
         return cast(types.WhatIf, self.get_json(_of_job(job, "what-if"), **query))
 
+    def expected(
+        self, job: str, attempt: int | None = None, *, flops_per_step: float | None = None
+    ) -> types.Expected:
+        """Return the step that healthy ranks would take, and the fits behind it."""
+        query = {"attempt": attempt, "flops_per_step": flops_per_step}
+        return cast(types.Expected, self.get_json(_of_job(job, "expected"), **query))
+
     def timeline(self, job: str, attempt: int | None = None, **chosen: object) -> dict[str, Any]:
         """Return steps as a Chrome trace: ``from_``, ``to``, ``ranks``, ``limit``."""
         trace: dict[str, Any] = self.get_json(_of_job(job, "timeline"), attempt=attempt, **chosen)

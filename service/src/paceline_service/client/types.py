@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
+from paceline_service.client.expected_types import Calibration as Calibration
+from paceline_service.client.expected_types import ComputeRow as ComputeRow
+from paceline_service.client.expected_types import Expected as Expected
+from paceline_service.client.expected_types import ExpectedStep as ExpectedStep
+from paceline_service.client.expected_types import GapParts as GapParts
+from paceline_service.client.expected_types import TransferRow as TransferRow
+
 FRAMES_CONTENT_TYPE = "application/vnd.paceline.frames"
 State = Literal["running", "silent", "ended"]
 
@@ -71,12 +78,16 @@ class JobRow(TypedDict):
     slowdown: float | None
 
 
-class JobDetail(JobRow):
-    """One attempt with its topology."""
-
+class _JobDetail(JobRow):
     attempts: list[AttemptRow]
     groups: list[GroupRow]
     nodes: dict[str, str]
+
+
+class JobDetail(_JobDetail, total=False):
+    """One attempt with its topology."""
+
+    expected: ExpectedStep | None
 
 
 class RankTelemetry(TypedDict):
@@ -209,6 +220,8 @@ class Report(_Report, total=False):
     """``paceline.report/1``; ``what_if`` is absent where nothing was replayed."""
 
     what_if: dict[str, Any] | None
+    expected: ExpectedStep | None
+    calibration: Calibration | None
 
 
 class WhatIfCandidate(TypedDict):
