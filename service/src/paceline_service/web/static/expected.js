@@ -22,7 +22,7 @@ export class ExpectedCard {
     this.body = h("tbody");
     this.table = h("div", { class: "table-scroll", hidden: true }, h("table", { class: "plain" },
       h("caption", { class: "sr-only" }, "What a step is made of, and what it loses"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Part"), h("th", { scope: "col" }, "Per step"), h("th", { scope: "col" }, "Of the expected step"))), this.body));
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Part"), h("th", { scope: "col" }, "Per step"), h("th", { scope: "col" }, "Of expected"))), this.body));
     this.fits = h("tbody");
     this.fitted = h("details", { hidden: true }, h("summary", {}, "What was fitted from this job"),
       h("div", { class: "table-scroll" }, h("table", { class: "plain" },
