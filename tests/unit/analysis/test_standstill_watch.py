@@ -84,6 +84,16 @@ def test_a_rank_that_does_not_come_is_named_after_the_threshold_and_not_before()
     assert "3 ranks wait for it" in finding.evidence[1]
 
 
+def test_a_peer_whose_step_was_told_a_moment_later_waits_too_and_is_not_accused() -> None:
+    job = Job()
+    for rank in OTHERS[1:]:
+        job.hear(rank, 0)
+    job.hear(OTHERS[0], 1)
+    job.hear_all([30.5])  # rank 0 is known to be in this step for 29.5 s of the 30
+    (finding,) = job.standing()
+    assert finding.ranks == [CULPRIT]
+
+
 def test_a_hang_that_ends_is_no_finding_any_more() -> None:
     job = Job()
     job.hear_all([0, 40])

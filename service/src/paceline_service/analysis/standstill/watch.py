@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import field
 
 import numpy as np
 
-from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 from paceline_service.analysis.causes.telemetry import SampleLike
@@ -30,6 +28,7 @@ from paceline_service.analysis.standstill.diagnose import (
     diagnose,
 )
 from paceline_service.analysis.standstill.findings import Scene, finding_of_culprits
+from paceline_service.analysis.standstill.rank_now import RankNow
 from paceline_service.analysis.standstill.waiting import Waiting, waiting_of
 
 LONGEST_STEPS = 5
@@ -48,25 +47,6 @@ STACK = "stack"
 MAX_LINES = 24
 MAX_LINE_CHARS = 200
 _P2P = np.array(sorted(P2P_OPS), dtype=np.int64)
-
-
-@dataclass(slots=True)
-class RankNow:
-    """One rank as its newest frame tells of it; times of the rank's own clock unless named so."""
-
-    pending: Int64Array = field(default_factory=lambda: np.zeros((0, 7), dtype=np.int64))
-    """(N, 7): group, op, seq, step, peer, payload bytes, start."""
-    now_ns: int = 0
-    heard_wall_ns: int = 0
-    step: int = -1
-    step_since_ns: int = 0
-    checkpoint_ns: int = 0
-    """Since when it has been saving a checkpoint; 0: it does not."""
-    written_ns: int = 0
-    """The end of its newest record."""
-    ended_wall_ns: int = 0
-    stack: tuple[str, ...] = ()
-    stack_ns: int = 0
 
 
 class Standstill:
@@ -274,15 +254,16 @@ class Standstill:
     def _look(self, facts: JobFacts, threshold_ns: int) -> tuple[list[Culprits], Waiting]:
         if not self._cut_short and self._oldest_ns.max(initial=-1) < threshold_ns:
             return [], waiting_of([])
-        standing = [
-            (rank, state)
-            for rank, state in self._ranks.items()
-            if len(state.pending) and state.now_ns - state.step_since_ns >= threshold_ns
-        ]
+        pending = [(rank, state) for rank, state in self._ranks.items() if len(state.pending)]
+        stands = {rank for rank, state in pending if state.in_step_ns >= threshold_ns}
+        if not stands:
+            return [], waiting_of([])
+        # Whose step is younger is not waited for long, but it is there: left out, it would be
+        # missed by those who wait a moment longer, and accused.
         rows = [
-            (rank, *row[:6], max(state.now_ns - row[6], 0) if state.now_ns > row[6] else -1)
-            for rank, state in standing
-            for row in state.pending.tolist()
+            (rank, *row[:6], age_ns if rank in stands else min(age_ns, state.in_step_ns))
+            for rank, state in pending
+            for row, age_ns in state.pending_with_age()
         ]
         waiting = waiting_of([(r, g, op, seq, step, peer, size, age)
                               for r, g, op, seq, step, peer, size, age in rows])  # fmt: skip
