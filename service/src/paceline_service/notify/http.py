@@ -100,12 +100,14 @@ class Outgoing:
         deadline_s = time.monotonic() + self._timeout_s
         connection = self._connect(target, deadline_s)
         # Each single wait is bounded by the timeout of the socket; this bounds all of them.
-        watchdog = threading.Timer(deadline_s - time.monotonic(), _shut, [connection.sock])
+        sent = threading.Event()
+        watchdog = threading.Timer(deadline_s - time.monotonic(), _shut, [connection.sock, sent])
         watchdog.daemon = True
         watchdog.start()
         try:
             given = {"User-Agent": _AGENT, "Accept": "application/json", **headers}
             connection.request(method, target.path, body, given)
+            sent.set()
             answer = connection.getresponse()
             content = answer.read(MAX_ANSWER_BYTES)
             names = {name.lower(): value for name, value in answer.getheaders()}
@@ -181,9 +183,13 @@ def _left(deadline_s: float) -> float:
     return left_s
 
 
-def _shut(sock: socket.socket) -> None:
+def _shut(sock: socket.socket, sent: threading.Event) -> None:
+    # A peer that is told of the end resets the connection when it writes on, and with that what
+    # was read so far is lost. So it is told only where the request did not get out. TLS is left
+    # alone: its own shutdown takes it away from the thread that reads.
     with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
+        how = socket.SHUT_RD if sent.is_set() else socket.SHUT_RDWR
+        socket.socket.shutdown(sock, how)
 
 
 def _why(error: Exception | None) -> str:
