@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.dataclass import dataclass
-from paceline_service.export.html.markup import Markup
 from paceline_service.export.plots.axes import Axis, axis, say
 from paceline_service.export.plots.drawing import (
     CHARACTER_PX,
@@ -21,7 +20,6 @@ from paceline_service.export.plots.drawing import (
     Stroke,
     legend,
 )
-from paceline_service.export.plots.svg import svg
 
 HEIGHT = 340
 LEFT, RIGHT, BOTTOM = 78, 24, 46
@@ -62,19 +60,6 @@ class Mark:
 
     x: float
     word: str
-
-
-def chart(
-    title: str,
-    x_label: str,
-    y_label: str,
-    lines: Sequence[Line],
-    log_x: bool = False,
-    log_y: bool = False,
-    marks: Sequence[Mark] = (),
-) -> Markup:
-    """Return the SVG of :func:`plot`."""
-    return svg(plot(title, x_label, y_label, lines, log_x, log_y, marks))
 
 
 def plot(
