@@ -38,11 +38,14 @@ async def database(empty: Database) -> Database:
 
 
 def captured(raw: bytes, frame_id: int = FRAMES, made_wall_ns: int = START_NS) -> Captured:
-    return Captured(attempt_id=ATTEMPT.id, frame_id=frame_id, raw=raw, made_wall_ns=made_wall_ns)
+    return Captured(
+        attempt_id=ATTEMPT.id, frame_id=frame_id, body=raw, packed=False,
+        made_wall_ns=made_wall_ns,
+    )  # fmt: skip
 
 
 async def write(database: Database, one: Captured) -> None:
-    staged = await checkpoint_store.stage(database, one, pack(one.raw))
+    staged = await checkpoint_store.stage(database, one, pack(one.body))
     async with database.write() as connection:
         await checkpoint_store.name(connection, staged)
 
@@ -126,7 +129,7 @@ async def test_a_checkpoint_is_stored_with_the_steps_up_to_it_or_not_at_all(
     fails = False
     persister.put(replace(made, steps=()))
     await persister.flush()
-    assert await kept(database) == made.checkpoint.raw
+    assert await kept(database) == made.checkpoint.body
     assert await count(database, StepSummary.step) == len(made.steps) == 39
 
     monkeypatch.setattr(persist, "MAX_PENDING_STEPS", 5)  # the database is away for long
@@ -134,7 +137,7 @@ async def test_a_checkpoint_is_stored_with_the_steps_up_to_it_or_not_at_all(
     persister.put(replace(made, checkpoint=later))
     await persister.flush()
     assert persister.steps_given_up == 34
-    assert await kept(database) == made.checkpoint.raw
+    assert await kept(database) == made.checkpoint.body
 
     ended = replace(made.snapshot, state="ended")
     persister.put(Update(snapshot=ended, steps=(), changed=False, checkpoint=later))

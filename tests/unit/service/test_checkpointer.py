@@ -153,7 +153,7 @@ async def test_a_start_replays_only_what_came_after_the_checkpoint(
     captured = next(one.checkpoint for one in whole if one.checkpoint is not None)
     assert isinstance(captured, Captured)
     assert captured.frame_id == frames[-1].id
-    source = Source(frames, stored_of(captured.raw, captured.frame_id))
+    source = Source(frames, stored_of(captured.body, captured.frame_id))
     engine, again = await loaded(source)
     assert told(again) == told(whole)
     assert source.pages_from == [frames[-1].id]
@@ -168,7 +168,7 @@ async def test_a_checkpoint_that_fails_in_the_replay_is_left_for_the_frames(
     captured = next(one.checkpoint for one in half if one.checkpoint is not None)
     assert captured is not None
     live = LiveAttempt(attempt_of(4), JobAnalysis(4), reorder_wait_ns=1, recent_bytes=1 << 20)
-    live.restore(captured.raw, captured.frame_id)
+    live.restore(captured.body, captured.frame_id)
     live._analysis._tracker = None  # type: ignore[assignment]
     source = Source(frames, stored_of(live.dump(), captured.frame_id))
     engine, again = await loaded(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -24,15 +25,37 @@ def describe() -> dict[str, object]:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time of a process, user and system, in seconds."""
+    """Return the CPU time of a process and its children that ended, user and system, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+    return sum(map(int, fields[11:15])) / CLOCK_TICKS
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children")  # some kernels do not have it
-    return [pid, *(map(int, children.read_text("ascii").split()) if children.exists() else ())]
+    """Return a process and all that it and its children started and that run."""
+    found = [pid]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):  # some kernels do not have it
+        with suppress(OSError):  # a thread that has just ended
+            for child in children.read_text("ascii").split():
+                found += family(int(child))
+    return found
+
+
+def family_cpu_s(pid: int) -> float:
+    """Return the CPU time of a process and of everything that it started, in seconds."""
+    total_s = cpu_s(pid)
+    for one in family(pid)[1:]:
+        with suppress(OSError):  # it has just ended, and its time is its parent's now
+            total_s += cpu_s(one)
+    return total_s
+
+
+def family_pss_kib(pid: int) -> int:
+    """Return the memory of a process and of everything that it started, shared parts once."""
+    total_kib = memory_kib(pid)["pss"]
+    for one in family(pid)[1:]:
+        with suppress(OSError):
+            total_kib += memory_kib(one)["pss"]
+    return total_kib
 
 
 def memory_kib(pid: int | str = "self") -> dict[str, int]:

@@ -48,6 +48,7 @@ class _Process:
             analyses(settings),
             tick_s=TICK_S,
             retell_s=RETELL_S,
+            checkpoints_in_copy=True,
         )
         self._known_ranks: dict[int, list[Json]] = {}
         self._recent: dict[int, tuple[int, RecentSteps | None]] = {}

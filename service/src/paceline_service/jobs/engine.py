@@ -63,6 +63,7 @@ class Engine:
         make_analysis: a fresh analysis for a world size.
         tick_s: how long after one look at what has come the next one is.
         retell_s: how often an attempt is published at most where no step became complete.
+        checkpoints_in_copy: a copy of the process writes checkpoints, not the thread.
     """
 
     def __init__(
@@ -75,9 +76,10 @@ class Engine:
         *,
         tick_s: float = TICK_S,
         retell_s: float = 0.0,
+        checkpoints_in_copy: bool = False,
     ) -> None:
         self.stats = EngineStats()
-        self.checkpoints = Checkpointer(settings.checkpoint_s)
+        self.checkpoints = Checkpointer(settings.checkpoint_s, in_copy=checkpoints_in_copy)
         self.backlog_bytes = 0
         self.rebuilding = 0
         self._settings = settings

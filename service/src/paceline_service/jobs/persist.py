@@ -219,7 +219,9 @@ class Persister:
             if captured is None or pending.snapshot.state == ENDED:
                 continue
             try:
-                body = await asyncio.to_thread(pack, captured.raw)
+                body = captured.body
+                if not captured.packed:
+                    body = await asyncio.to_thread(pack, body)
                 made = await checkpoint_store.stage(self._database, captured, body)
             except (SQLAlchemyError, OSError) as error:
                 self.failures += 1

@@ -91,7 +91,9 @@ class Captured:
 
     attempt_id: int
     frame_id: int
-    raw: bytes
+    body: bytes
+    packed: bool
+    """Whether it is compressed already."""
     made_wall_ns: int
 
 

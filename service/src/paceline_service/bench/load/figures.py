@@ -14,6 +14,7 @@ from paceline_service.bench.load.watch import Seen, lags_s, names
 
 Json = dict[str, Any]
 RSS_POINTS = 60
+LATEST_STEPS = 30
 
 
 def figures(
@@ -53,6 +54,7 @@ def figures(
         "wire_bytes_per_collective": round(bodies.total_bytes / shape.collective_records, 2),
         "request_s": _quantiles(sent.latency_s),
         "lag_s": _quantiles(lags),
+        "latest_steps": _latest(lags),
         "sender_late_s": round(sent.late_s, 3),
         "accepted": sent.accepted,
         "duplicate": sent.duplicate,
@@ -146,6 +148,12 @@ def _quantiles(values: list[float]) -> Json:
         return {}
     p50, p99, most = np.quantile(values, [0.5, 0.99, 1.0]).tolist()
     return {"p50": round(p50, 4), "p99": round(p99, 4), "max": round(most, 4), "count": len(values)}
+
+
+def _latest(lags: list[float]) -> list[tuple[int, float]]:
+    """Return the steps with the latest verdicts, and how late they were."""
+    worst = sorted(range(len(lags)), key=lambda step: -lags[step])[:LATEST_STEPS]
+    return [(step, round(lags[step], 2)) for step in sorted(worst)]
 
 
 def _rss(seen: Seen, began_s: float) -> list[tuple[float, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.errors import PacelineError
 from paceline_service.bench.load.shape import LoadShape
-from paceline_service.bench.machine import cpu_s, family, memory_kib
+from paceline_service.bench.machine import family_cpu_s, family_pss_kib
 from paceline_service.client import Client
 
 POLL_S = 0.25
@@ -83,8 +83,7 @@ class Watch:
             if self._pid and now_s >= memory_at_s:
                 memory_at_s = now_s + MEMORY_S
                 try:
-                    kib = sum(memory_kib(pid)["pss"] for pid in family(self._pid))
-                    self.seen.rss_mib.append((now_s, kib / 1024))
+                    self.seen.rss_mib.append((now_s, family_pss_kib(self._pid) / 1024))
                 except OSError:
                     return  # the collector has ended
             try:
@@ -132,6 +131,6 @@ def lags_s(shape: LoadShape, began_s: float, judged: Sequence[tuple[float, int]]
 def cpu_of(pid: int) -> float:
     """Return the CPU seconds of the collector so far, 0 where its pid is not known.
 
-    With those of the process in which it has large jobs analysed.
+    With those of the process in which it has large jobs analysed, and of its copies.
     """
-    return sum(map(cpu_s, family(pid))) if pid else 0.0
+    return family_cpu_s(pid) if pid else 0.0
