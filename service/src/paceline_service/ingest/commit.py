@@ -78,13 +78,15 @@ class _Submission:
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    ids: Iterator[int]
+    ids: Iterator[int] = field(default_factory=itertools.count)
     staged: Staged = field(default_factory=Staged)
     rows: list[repository.FrameValues] = field(default_factory=list)
     committed: list[CommittedFrame] = field(default_factory=list)
     totals: dict[int, dict[str, int]] = field(default_factory=dict)
     endings: dict[int, str] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
+    whole: bool = False
+    """Nothing but the commit itself is left to do."""
 
 
 class GroupCommit:
@@ -117,6 +119,8 @@ class GroupCommit:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._next_id = 1
+        self._doubtful: _Plan | None = None
+        """What the last transaction held, where it failed in its very last moment."""
         self.unstored_rejects: Counter[DropKey] = Counter()
         """Rejections that go into the table of drops with the next commit."""
         self.registry = Registry()
@@ -198,15 +202,18 @@ class GroupCommit:
 
     async def _commit(self, group: list[_Submission]) -> None:
         began_s = time.perf_counter()
-        plan = _Plan(ids=itertools.count(self._next_id))
+        plan = _Plan()
         foreign: set[str] = set()
         rejects, self.unstored_rejects = self.unstored_rejects, Counter()
         try:
             async with self._database.write() as connection:
+                await self._settle_doubts(connection)
                 if self._fence is not None:
                     foreign = await self._fence(connection, _jobs(group))
                 permitted = [one for one in group if not (foreign and foreign & _jobs([one]))]
-                if not self._database.is_sqlite:  # the only writer of a SQLite file counts itself
+                if self._database.is_sqlite:  # its only writer counts itself
+                    plan.ids = itertools.count(self._next_id)
+                else:
                     count = sum(len(one.frames) for one in permitted)
                     plan.ids = iter(await repository.take_frame_ids(connection, count))
                 now_wall_ns = time.time_ns()
@@ -225,8 +232,10 @@ class GroupCommit:
                     await repository.note_ended(connection, plan.endings.items())
                 if rejects:
                     await add_drops(connection, rejects)
+                plan.whole = True
         except (SQLAlchemyError, OSError) as error:
             self.unstored_rejects.update(rejects)
+            self._doubtful = plan if plan.whole and plan.rows else self._doubtful
             self._fail(group, error)
             return
         except BaseException as error:
@@ -236,9 +245,7 @@ class GroupCommit:
             return
         finally:
             self.waiting_bytes -= sum(submission.size for submission in group)
-        self.registry.committed(plan.staged)
-        self._next_id += len(plan.rows)
-        self._count(plan, time.perf_counter() - began_s)
+        self._note(plan, time.perf_counter() - began_s)
         for submission in group if foreign else ():
             if foreign & _jobs([submission]) and not submission.done.done():
                 submission.done.set_exception(
@@ -249,6 +256,28 @@ class GroupCommit:
                 submission.done.set_result(outcome)
         if plan.committed:
             self._on_committed(plan.committed)
+
+    async def _settle_doubts(self, connection: AsyncConnection) -> None:
+        """Find out whether the transaction before was committed, if its answer was lost.
+
+        Its senders were told that nothing is known. If it was, the analysis takes its frames now,
+        before any that come later, and they are duplicates when they are sent again.
+        """
+        plan = self._doubtful
+        if plan is None:
+            return
+        there = await repository.is_committed(connection, plan.totals, plan.rows[0].id)
+        self._doubtful = None
+        if there:
+            _log.warning("a commit whose answer was lost had been done", frames=len(plan.rows))
+            self._note(plan, 0.0)
+            self._on_committed(plan.committed)
+
+    def _note(self, plan: _Plan, seconds: float) -> None:
+        """Take what is durable for known."""
+        self.registry.committed(plan.staged)
+        self._next_id += len(plan.rows)
+        self._count(plan, seconds)
 
     def _plan(self, plan: _Plan, frames: Sequence[IncomingFrame], now_wall_ns: int) -> Outcome:
         outcome = Outcome()

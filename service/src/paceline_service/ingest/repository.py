@@ -200,6 +200,24 @@ async def note_commit(connection: AsyncConnection, rows: Iterable[dict[str, int]
     await connection.execute(add, list(rows))
 
 
+async def is_committed(
+    connection: AsyncConnection, attempt_ids: Iterable[int], frame_id: int
+) -> bool:
+    """Whether the transaction that added to those attempts, and wrote that frame, was committed.
+
+    It may be under way still where its connection broke: what it locked is waited for.
+    """
+    locked = (
+        select(JobAttempt.id)
+        .where(JobAttempt.id.in_(list(attempt_ids)))
+        .order_by(JobAttempt.id)
+        .with_for_update(key_share=True)
+    )
+    await connection.execute(locked)
+    written = select(FrameRow.id).where(FrameRow.id == frame_id)
+    return (await connection.execute(written)).first() is not None
+
+
 async def note_ended(connection: AsyncConnection, endings: Iterable[tuple[int, str]]) -> None:
     """Store how incarnations (by id) ended."""
     change = (
