@@ -76,6 +76,14 @@ def test_a_rank_that_drew_long_batches_for_a_while_is_a_note() -> None:
     assert ("straggler", [3]) in kinds(LENGTHS, late_input)
 
 
+def test_batches_explain_a_rank_that_was_behind_in_few_steps_of_a_long_time() -> None:
+    now_and_then = replace(RANK, first_step=100, last_step=399)
+    assert ("straggler", [3]) in kinds(LENGTHS, now_and_then)
+    findings, notes = reconcile([LENGTHS, now_and_then], {3: 30})
+    assert [finding.kind for finding in findings] == ["imbalance"]
+    assert any("for 30 steps by no more than" in note for note in notes)
+
+
 def test_ranks_late_in_turns_are_one_rotation() -> None:
     rotation = replace(LENGTHS, slowdown=None)
     turns = [replace(RANK, ranks=[rank], period_steps=8.0) for rank in range(4)]

@@ -7,6 +7,7 @@ evidence of the finding that stays, or a note.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from paceline_service.analysis.report import Finding
@@ -24,15 +25,23 @@ AT_ONCE_STEPS = 20
 """Troubles that begin within so many steps of each other began together."""
 
 
-def reconcile(findings: list[Finding]) -> tuple[list[Finding], list[str]]:
-    """Return the findings that stand, the costliest first, and notes on those that do not."""
+def reconcile(
+    findings: list[Finding], slow_steps: Mapping[int, int] | None = None
+) -> tuple[list[Finding], list[str]]:
+    """Return the findings that stand, the costliest first, and notes on those that do not.
+
+    Args:
+        findings: of all channels.
+        slow_steps: by rank over how many steps its slowdown was measured; a rank that was slow at
+            times has fewer than lie between its first and its last one.
+    """
     notes: list[str] = []
     kept = [_finite(finding) for finding in findings]
     kept = _without_checkpoints(kept, notes)
     kept = _stages_before_ranks(kept)
     kept = _nodes_before_ranks(kept)
     kept = _ranks_before_their_network(kept)
-    kept = _lengths_before_ranks(kept, notes)
+    kept = _lengths_before_ranks(kept, slow_steps or {}, notes)
     kept = _rotation_before_periods(kept)
     kept = _culprits_before_everyone(kept)
     kept = _culprits_before_kinds(kept, notes)
@@ -127,7 +136,9 @@ def _ranks_before_their_network(findings: list[Finding]) -> list[Finding]:
     ]
 
 
-def _lengths_before_ranks(findings: list[Finding], notes: list[str]) -> list[Finding]:
+def _lengths_before_ranks(
+    findings: list[Finding], slow_steps: Mapping[int, int], notes: list[str]
+) -> list[Finding]:
     """A rank that drew long batches for a while is not slow: chance alone does that.
 
     The mean of n batches of log spread s differs from that of a peer by s * sqrt(2 / n).
@@ -139,6 +150,7 @@ def _lengths_before_ranks(findings: list[Finding], notes: list[str]) -> list[Fin
     for finding in findings:
         if finding.kind == "straggler" and spreads and finding.phase in _OF_BATCH:
             steps = (finding.last_step or 0) - (finding.first_step or 0) + 1
+            steps = min(steps, max((slow_steps.get(r, steps) for r in finding.ranks), default=1))
             chance = CHANCE_SDS * spreads[0] * math.sqrt(2 / max(steps, 1))
             if math.log(finding.slowdown or 1.0) < chance:
                 ranks = ", ".join(map(str, finding.ranks[:8]))

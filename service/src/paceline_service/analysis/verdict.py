@@ -8,6 +8,7 @@ healthy only when the steps that were seen would have sufficed to name a clear c
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -54,11 +55,16 @@ def judge(
 
         findings = merge_by_node(findings, _ranks_of_node(nodes), alone)
     slow = {e.rank for e in tracker.episodes if e.period_steps is None and not e.transient}
+    slow_steps: Counter[int] = Counter()
+    for episode in tracker.episodes:
+        slow_steps[episode.rank] += episode.steps
     facts = replace(facts, slow_ranks=tuple(sorted(slow)))
     for channel in channels:
         findings += channel.findings(facts)
         notes += channel.notes(facts)
-    findings, reconciled = reconcile([_for_all_steps(one, totals, watch) for one in findings])
+    findings, reconciled = reconcile(
+        [_for_all_steps(one, totals, watch) for one in findings], slow_steps
+    )
     notes += reconciled
     lost = dict(dropped)
     for reason, count in (

@@ -116,3 +116,12 @@ def test_a_result_prints_as_rows_of_four() -> None:
     assert any(row[0] == "family resize" for row in rows)
     assert all(asdict(outcome)["family"] == "resize" for outcome in outcomes)
     assert np.isfinite(found["score"]["records_per_s"])
+
+
+def test_nobody_is_named_where_eight_ranks_share_each_uneven_batch() -> None:
+    """Rank 15 was behind at times only, as its batches were: it drew nothing else."""
+    scenario = scenario_of("sequences", 7099, "tuning")
+    assert scenario.spec.layout == Layout(dp=2, tp=8)
+    outcome = run(scenario)
+    assert outcome.verdict == "imbalance"
+    assert outcome.false == outcome.false_passing == []
