@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from paceline_dashboards import alerts_collector, alerts_jobs
+from paceline_dashboards import alerts_collector, alerts_jobs, alerts_watchdog
 from paceline_dashboards.alerts_model import Alert, Group, Options, Rung
 from paceline_dashboards.alerts_records import RECORDS
 from paceline_dashboards.alerts_words import clean
@@ -34,6 +34,11 @@ def groups(options: Options | None = None) -> tuple[Group, ...]:
             name="paceline-collector",
             about="Alerts about Paceline itself.",
             alerts=alerts_collector.alerts(),
+        ),
+        Group(
+            name="paceline-watchdog",
+            about="The alert that always fires, so that silence is noticed.",
+            alerts=alerts_watchdog.alerts(),
         ),
     )
 

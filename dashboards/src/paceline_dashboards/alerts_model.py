@@ -7,7 +7,8 @@ from typing import Literal
 
 from paceline.metrics import Metric
 
-Severity = Literal["page", "ticket", "info"]
+Severity = Literal["page", "ticket", "info", "none"]
+"""``none`` is for what is told to machines only."""
 
 PAGE_GPUS = 8.0
 """GPUs that stand idle, from which somebody is woken: a node of eight, 192 GPU-hours a day."""

@@ -125,6 +125,10 @@ def alertmanager(directory: Path, hook: Webhook) -> Iterator[Server]:
     )  # fmt: skip
     config = yaml.safe_load((DEPLOY / "alertmanager/alertmanager.yml").read_text())
     config["route"].update(group_wait="1s", group_interval="1s")
+    for route in config["route"]["routes"]:
+        if "group_interval" in route:  # the watchdog, which is sent every minute
+            assert route["repeat_interval"] == "50s"
+            route.update(group_interval="1s", repeat_interval="900ms")
     for receiver in config["receivers"]:
         receiver["webhook_configs"] = [
             {"url": f"{hook.url}/{receiver['name']}", "send_resolved": True}
@@ -176,6 +180,8 @@ def prometheus(directory: Path, collector_url: str, token: str, to: Server) -> I
         binary,
         f"--config.file={path}",
         f"--storage.tsdb.path={directory / 'tsdb'}",
+        # The first time Alertmanager is not known yet.
+        "--rules.alert.resend-delay=1s",
         f"--web.listen-address=127.0.0.1:{port}",
     ]
     url = f"http://127.0.0.1:{port}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from paceline_dashboards import alerts
 from tests.integration.alerts.kit import (
@@ -67,8 +69,26 @@ def test_each_severity_has_a_receiver_of_its_own(severity: str) -> None:
     ) == (severity)
 
 
+def test_the_watchdog_has_a_receiver_that_nothing_else_reaches() -> None:
+    route = ("config", "routes", "test", f"--config.file={CONFIG}")
+    assert amtool(*route, "alertname=PacelineWatchdog", "severity=none") == "watchdog"
+    assert amtool(*route, "alertname=PacelineCollectorDown", "severity=none") == "info"
+
+
 def test_amtool_accepts_the_committed_configuration() -> None:
     assert "SUCCESS" in amtool("check-config", CONFIG)
+
+
+def test_amtool_accepts_the_receivers_that_are_given_as_examples(tmp_path: Path) -> None:
+    text = Path(CONFIG).read_text()
+    examples = re.sub(r"^    # (?=  |\w+_configs:)", "    ", text, flags=re.MULTILINE)
+    assert examples.count("_configs:") == text.count("# webhook_configs:") + 2
+    config = tmp_path / "alertmanager.yml"
+    config.write_text(examples.replace("templates/*", f"{DEPLOY}/alertmanager/templates/*"))
+    receivers = yaml.safe_load(examples)["receivers"]
+    assert all(len(receiver) == 2 for receiver in receivers)
+    assert receivers[-1]["webhook_configs"][0]["send_resolved"] is False
+    assert f"{len(receivers)} receivers" in amtool("check-config", str(config))
 
 
 def test_a_node_hides_its_ranks_and_no_others(manager: Server) -> None:

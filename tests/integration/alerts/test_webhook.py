@@ -129,6 +129,14 @@ def test_an_injected_straggler_reaches_the_webhook_and_a_silence_ends_it(
     assert flagged["metric"]["rank"] == str(SLOW)
 
 
+def test_the_watchdog_is_told_again_and_again_to_its_receiver_alone(stack: Stack) -> None:
+    def beats() -> list[str]:
+        return [to for to, _ in stack.webhook.alerts("PacelineWatchdog")]
+
+    wait_until(lambda: len(beats()) >= 3, PATIENCE_S)
+    assert set(beats()) == {"watchdog"}
+
+
 def test_prometheus_evaluates_every_rule_of_the_committed_files(stack: Stack) -> None:
     def groups() -> Any:
         found = stack.prometheus.get("/api/v1/rules")["data"]["groups"]
@@ -137,7 +145,7 @@ def test_prometheus_evaluates_every_rule_of_the_committed_files(stack: Stack) ->
 
     evaluated = wait_until(groups, PATIENCE_S)
     assert {group["name"] for group in evaluated} == {
-        "paceline-records", "paceline-jobs", "paceline-collector",
+        "paceline-records", "paceline-jobs", "paceline-collector", "paceline-watchdog",
     }  # fmt: skip
     failing = [
         (rule["name"], rule.get("lastError"))
