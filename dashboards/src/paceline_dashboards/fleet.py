@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafanalib.core import Dashboard
 
-from paceline_dashboards import frame
+from paceline_dashboards import frame, shared
 from paceline_dashboards.charts import lines, states
 from paceline_dashboards.layout import Section, line, section
 from paceline_dashboards.panels import bar_gauge, limits, link, override, stat, table
@@ -18,7 +18,6 @@ _TO_JOB = frame.to_dashboard(frame.JOB, job="${__data.fields.job}")
 _TO_NODE = frame.to_dashboard(
     frame.RANK, job="${__data.fields.job}", node="${__data.fields.node:percentencode}"
 )
-GPU_HOURS = "suffix: GPU-h"
 
 
 def _now() -> Section:
@@ -55,7 +54,7 @@ def _now() -> Section:
                 "Wasted",
                 "GPU-hours of the time shown in which ranks waited and somebody was to blame.",
                 query(q.WASTED_HOURS),
-                unit=GPU_HOURS,
+                unit=shared.GPU_HOURS,
                 thresholds=limits((None, NEUTRAL)),
                 decimals=2,
             ),
@@ -156,7 +155,7 @@ def _nodes() -> Section:
                 "Worst nodes in the time shown",
                 "GPU-hours of waiting that are blamed on the ranks of a node, over all jobs.",
                 query(q.WORST_NODES, "{{node}}", instant=True),
-                unit=GPU_HOURS,
+                unit=shared.GPU_HOURS,
             ),
             table(
                 "What draining gives back",

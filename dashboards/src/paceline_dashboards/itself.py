@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafanalib.core import Dashboard
 
 from paceline import metrics as m
-from paceline_dashboards import frame
+from paceline_dashboards import frame, shared
 from paceline_dashboards.charts import lines
 from paceline_dashboards.layout import Section, line, section
 from paceline_dashboards.panels import limits, override, stat
@@ -204,13 +204,7 @@ def _store() -> Section:
                     override("size", unit="bytes", custom__axisPlacement="right"),
                 ],
             ),
-            lines(
-                "Dropped, by stage",
-                "What was lost, at the stage and for the reason told.",
-                [query(q.DROPPED, "{{stage}}: {{reason}}")],
-                unit="short",
-                at_least=1,
-            ),
+            shared.dropped("Dropped, by stage"),
         ),
     )
 

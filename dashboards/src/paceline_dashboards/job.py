@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from grafanalib.core import Dashboard
 
-from paceline_dashboards import frame, job_steps
+from paceline_dashboards import frame, job_steps, shared
 from paceline_dashboards.charts import lines, states
 from paceline_dashboards.layout import Section, line, section
-from paceline_dashboards.panels import bar_gauge, limits, link, override, stat, table
+from paceline_dashboards.panels import bar_gauge, limits, link, override, stat
 from paceline_dashboards.promql import IN_JOB
 from paceline_dashboards.queries import findings, variables
 from paceline_dashboards.queries import job as q
@@ -26,7 +26,6 @@ from paceline_dashboards.words import (
     value_mappings,
 )
 
-GPU_HOURS = "suffix: GPU-h"
 _TO_RANK = frame.to_dashboard(frame.RANK, job="${job}", rank="${__data.fields.rank}")
 _TO_NODE = frame.to_dashboard(frame.RANK, job="${job}", node="${__data.fields.node:percentencode}")
 _ON_PAGE = "${page}/#/jobs/${job}?rank=${__data.fields.rank}"
@@ -74,18 +73,12 @@ def _answer() -> Section:
                 thresholds=limits((None, GOOD), (0.05, WARNING), (0.2, BAD)),
                 decimals=1,
             ),
-            stat(
-                "Gamma",
-                "Exposed communication over compute; above 1 the network sets the pace.",
-                query(q.GAMMA),
-                thresholds=limits((None, GOOD), (1, WARNING)),
-                decimals=2,
-            ),
+            shared.gamma(),
             stat(
                 "Wasted so far",
                 "GPU-hours that ranks have waited since the job began, blamed on some rank.",
                 query(q.WASTED_HOURS),
-                unit=GPU_HOURS,
+                unit=shared.GPU_HOURS,
                 thresholds=limits((None, NEUTRAL)),
                 decimals=3,
             ),
@@ -101,7 +94,7 @@ def _answer() -> Section:
         ),
         line(
             7,
-            table(
+            shared.ranks_and_cost(
                 "Named ranks",
                 "The ranks that findings name and that go on now, with their cost since the job "
                 "began. Arrived last: the share of the collectives that somebody waited in.",
@@ -111,16 +104,7 @@ def _answer() -> Section:
                     rows(q.FLAGGED_LATENESS),
                     rows(findings.SILENCED),
                 ],
-                columns={
-                    "rank": "rank",
-                    "node": "node",
-                    "kind": "finding",
-                    "cause": "cause",
-                    "Value #B": "wasted GPU time",
-                    "Value #C": "arrived last",
-                    "Value #D": "silenced",
-                },
-                sort_by="wasted GPU time",
+                more={"Value #D": "silenced"},
                 overrides=[
                     override(
                         "rank",
@@ -130,8 +114,6 @@ def _answer() -> Section:
                         ],
                     ),
                     override("node", links=link("Look at the node", _TO_NODE)),
-                    override("wasted GPU time", unit="s", decimals=1),
-                    override("arrived last", unit="percentunit", decimals=0),
                     override("silenced", mappings=goes_on("#9fa7b3")),
                 ],
             ),
@@ -296,14 +278,7 @@ def _trust() -> Section:
                 [query(q.ANALYSIS_LAG, "analysis lag"), query(q.STRIDE, "stride")],
                 overrides=[override("analysis lag", unit="s")],
             ),
-            lines(
-                "Dropped, all jobs",
-                "What Paceline could not keep, by stage and reason. Anything here makes verdicts "
-                "less sure; they say so.",
-                [query(q.DROPPED, "{{stage}}: {{reason}}")],
-                unit="short",
-                at_least=1,
-            ),
+            shared.dropped("Dropped, all jobs"),
         ),
     )
 

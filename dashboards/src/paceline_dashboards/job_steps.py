@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paceline_dashboards import frame
-from paceline_dashboards.charts import bars, heatmap, lines, sawtooth, states
+from paceline_dashboards import frame, shared
+from paceline_dashboards.charts import bars, heatmap, sawtooth, states
 from paceline_dashboards.layout import Line, Section, line, section
 from paceline_dashboards.panels import bar_gauge, link, override, table
 from paceline_dashboards.queries import job as q
@@ -35,13 +35,7 @@ def sawtooth_section(*, with_sql: bool) -> Section:
         stacked=True,
         number=True,
     )
-    standing = lines(
-        "Standing at the end of every step",
-        "How long each rank waits in a step. Fast ranks rise together; the one that stays at the "
-        "bottom is the one they wait for.",
-        [query(q.STANDS_EACH_STEP, "rank {{rank}}")],
-        unit="s",
-    )
+    standing = shared.standing()
     teeth = sawtooth(
         "The sawtooth: the newest steps",
         "A tooth per step and rank: it climbs while the rank works, and runs level while it "
@@ -85,13 +79,7 @@ def who_waits() -> Section:
                 "The same by node, complete however many ranks there are.",
                 query(q.IDLE_BY_NODE, "{{node}}"),
             ),
-            lines(
-                "Own work in a step",
-                "What each rank works by itself in a step, neither waiting nor communicating. The "
-                "slow rank is the highest line.",
-                [query(q.SELF_EACH_STEP, "rank {{rank}}")],
-                unit="s",
-            ),
+            shared.own_work(),
         ),
     )
 

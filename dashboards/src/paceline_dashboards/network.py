@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafanalib.core import Dashboard
 
-from paceline_dashboards import frame
+from paceline_dashboards import frame, shared
 from paceline_dashboards.charts import lines, states
 from paceline_dashboards.layout import Section, line, section
 from paceline_dashboards.panels import bar_gauge, limits, override, stat, table
@@ -44,14 +44,7 @@ def _answer() -> Section:
                 thresholds=limits((None, NEUTRAL), (0.3, WARNING)),
                 decimals=1,
             ),
-            stat(
-                "Gamma",
-                "Exposed communication over compute. Above 1 the job is bound by communication: no "
-                "node is at fault; the page tells the break-even.",
-                query(q.GAMMA),
-                thresholds=limits((None, GOOD), (1, WARNING)),
-                decimals=2,
-            ),
+            shared.gamma(),
             table(
                 "Which links",
                 "From which rank to which rank. A rank that is the source of all of them has a "
@@ -166,19 +159,8 @@ def _ports() -> Section:
         "InfiniBand",
         line(
             7,
-            lines(
-                "Traffic",
-                "Bytes a second by port and direction, the sixteen busiest.",
-                [query(q.IB_BYTES, "{{node}} {{device}} {{direction}}")],
-                unit=_BYTES,
-            ),
-            lines(
-                "Errors",
-                "In a second, by port and kind: a port with errors is where to look first.",
-                [query(q.IB_ERRORS, "{{node}} {{device}} {{kind}}")],
-                unit="short",
-                at_least=1,
-            ),
+            shared.port_traffic("Traffic", q.IB_BYTES),
+            shared.port_errors("Errors", q.IB_ERRORS),
         ),
     )
 

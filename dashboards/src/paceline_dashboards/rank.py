@@ -6,13 +6,13 @@ from grafanalib.core import Dashboard, Panel
 
 from paceline import metrics as m
 from paceline.metrics import Metric
-from paceline_dashboards import frame
+from paceline_dashboards import frame, shared
 from paceline_dashboards.charts import LIMIT, MEDIAN, bars, lines, states
 from paceline_dashboards.layout import Section, line, section
 from paceline_dashboards.panels import bar_gauge, override, table
 from paceline_dashboards.promql import IN_JOB
 from paceline_dashboards.queries import rank as q
-from paceline_dashboards.queries import variables
+from paceline_dashboards.queries import steps, variables
 from paceline_dashboards.targets import query, rows
 from paceline_dashboards.words import COMPUTE, NAMED, TRANSFER, goes_on
 
@@ -22,7 +22,7 @@ def _who() -> Section:
         "Who",
         line(
             7,
-            table(
+            shared.ranks_and_cost(
                 "Chosen ranks",
                 "Where they are, what they have cost since the job began, and what findings say of "
                 "them now.",
@@ -33,21 +33,8 @@ def _who() -> Section:
                     rows(q.FLAGGED),
                     rows(q.GPU_LOST),
                 ],
-                columns={
-                    "rank": "rank",
-                    "node": "node",
-                    "kind": "finding",
-                    "cause": "cause",
-                    "Value #B": "wasted GPU time",
-                    "Value #C": "arrived last",
-                    "Value #E": "GPU lost",
-                },
-                sort_by="wasted GPU time",
-                overrides=[
-                    override("wasted GPU time", unit="s", decimals=1),
-                    override("arrived last", unit="percentunit", decimals=0),
-                    override("GPU lost", mappings=goes_on("#e02f44")),
-                ],
+                more={"Value #E": "GPU lost"},
+                overrides=[override("GPU lost", mappings=goes_on("#e02f44"))],
             ),
             table(
                 "Their nodes",
@@ -82,12 +69,7 @@ def _work() -> Section:
         "Work, beside the peers",
         line(
             8,
-            lines(
-                "Own work in a step",
-                "A rank above the dashed line works longer than half of its peers.",
-                [query(q.SELF, "rank {{rank}}"), query(q.SELF_MEDIAN, MEDIAN)],
-                unit="s",
-            ),
+            shared.own_work(),
             bars(
                 "Phases of a step",
                 "The mean of the chosen ranks beside the median of all: where they differ.",
@@ -108,16 +90,11 @@ def _work() -> Section:
         ),
         line(
             7,
-            lines(
-                "Standing in a step",
-                "A rank far below the dashed line is one that the others wait for.",
-                [query(q.STANDS, "rank {{rank}}"), query(q.STANDS_MEDIAN, MEDIAN)],
-                unit="s",
-            ),
+            shared.standing(),
             lines(
                 "Exposed communication in a step",
                 "Time in which a rank does nothing but transfer data.",
-                [query(q.TRANSFERS, "rank {{rank}}")],
+                [query(steps.TRANSFERS, shared.BY_RANK)],
                 unit="s",
             ),
             lines(
@@ -290,19 +267,8 @@ def _network() -> Section:
         "Network of the node",
         line(
             7,
-            lines(
-                "InfiniBand traffic",
-                "Bytes a second by port and direction, the sixteen busiest.",
-                [query(q.IB_BYTES, "{{node}} {{device}} {{direction}}")],
-                unit="Bps",
-            ),
-            lines(
-                "InfiniBand errors",
-                "In a second, by port and kind.",
-                [query(q.IB_ERRORS, "{{node}} {{device}} {{kind}}")],
-                unit="short",
-                at_least=1,
-            ),
+            shared.port_traffic("InfiniBand traffic", q.IB_BYTES),
+            shared.port_errors("InfiniBand errors", q.IB_ERRORS),
             lines(
                 "InfiniBand, data without credit",
                 "Ticks in a second in which a port had data to send and might not.",

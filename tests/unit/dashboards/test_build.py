@@ -117,6 +117,20 @@ def test_titles_of_a_dashboard_are_all_different() -> None:
         assert len(titles) == len(set(titles))
 
 
+def test_panels_of_several_dashboards_that_ask_the_same_say_and_look_the_same() -> None:
+    seen: dict[tuple[str, ...], dict[str, Any]] = {}
+    shared = 0
+    for name, dashboard in DASHBOARDS.items():
+        for panel in dashboard["panels"]:
+            if not exprs(panel):
+                continue
+            looks = {key: panel[key] for key in ("type", "description", "options", "fieldConfig")}
+            before = seen.setdefault((name.split("/")[0], *exprs(panel)), looks)
+            assert looks == before, f"{name}: {panel['title']}"
+            shared += before is not looks
+    assert shared >= 6  # gamma, own work, standing and drops, in both sets
+
+
 def test_check_notices_a_dashboard_that_nothing_builds(tmp_path: Path) -> None:
     build.main(["build", str(tmp_path)])
     (tmp_path / "left-over.json").write_text("{}")

@@ -7,7 +7,6 @@ from paceline.metrics import Metric
 from paceline_dashboards.promql import (
     IN_JOB,
     OF_RANKS,
-    grown,
     largest,
     or_zero,
     quantile,
@@ -17,6 +16,7 @@ from paceline_dashboards.promql import (
     total,
 )
 from paceline_dashboards.queries.findings import FLAGGED
+from paceline_dashboards.queries.steps import STEPS, mean_step
 
 SLOWDOWN = largest(series(m.JOB_SLOWDOWN_RATIO, IN_JOB))
 IDLE = largest(series(m.JOB_IDLE_RATIO, IN_JOB))
@@ -37,22 +37,6 @@ FLAGGED_LATENESS = (
 )
 NODE_RECOVERABLE = top(12, largest(series(m.NODE_RECOVERABLE_RATIO, IN_JOB), "node"))
 
-_STEPS = total(rate(m.STEP_SECONDS, IN_JOB, suffix="_count"))
-_STEPS_SHOWN = total(grown(m.STEP_SECONDS, IN_JOB, suffix="_count"))
-
-
-def each_step(counter: Metric) -> str:
-    """Return, by rank, what a counter of seconds grows in a step."""
-    return f"{total(rate(counter, OF_RANKS), 'rank')} / scalar({_STEPS})"
-
-
-def mean_step(counter: Metric) -> str:
-    """Return, by rank, what a counter of seconds has grown in a step of the time shown."""
-    return f"{total(grown(counter, OF_RANKS), 'rank')} / scalar({_STEPS_SHOWN})"
-
-
-STANDS_EACH_STEP = each_step(m.RANK_WAIT_SECONDS)
-SELF_EACH_STEP = each_step(m.RANK_SELF_SECONDS)
 MEAN_SELF = mean_step(m.RANK_SELF_SECONDS)
 MEAN_WAIT = mean_step(m.RANK_WAIT_SECONDS)
 MEAN_TRANSFER = mean_step(m.RANK_EXPOSED_COMM_SECONDS)
@@ -87,13 +71,13 @@ IDLE_BY_NODE = _share(
 )
 CAUSED_WAIT = top(16, total(rate(m.RANK_CAUSED_WAIT_SECONDS, OF_RANKS), "rank"))
 
-STEP_MEAN = f"{total(rate(m.STEP_SECONDS, IN_JOB, suffix='_sum'))} / {_STEPS}"
+STEP_MEAN = f"{total(rate(m.STEP_SECONDS, IN_JOB, suffix='_sum'))} / {STEPS}"
 STEP_P99 = quantile(0.99, m.STEP_SECONDS, IN_JOB)
 _RANKS = total(series(m.JOB_RANKS, IN_JOB))
 
 
 def _split(counter: Metric) -> str:
-    return f"{total(rate(counter, IN_JOB))} / scalar({_STEPS}) / scalar({_RANKS})"
+    return f"{total(rate(counter, IN_JOB))} / scalar({STEPS}) / scalar({_RANKS})"
 
 
 SPLIT_SELF = _split(m.JOB_SELF_SECONDS)
@@ -111,4 +95,3 @@ RANK_SERIES = largest(series(m.JOB_RANK_SERIES, IN_JOB))
 SILENT_RANKS = largest(series(m.JOB_SILENT_RANKS, IN_JOB))
 STRIDE = or_zero(largest(series(m.RELIEF_STRIDE, IN_JOB)))
 ANALYSIS_LAG = largest(series(m.ANALYSIS_LAG_SECONDS))
-DROPPED = total(grown(m.DROPPED, window="$__rate_interval"), "stage", "reason")

@@ -41,6 +41,5 @@ EXPOSED_SHARE = (
     f"({' + '.join(total(rate(part, IN_JOB)) for part in _PARTS)})"
 )
 EXPOSED_BY_RANK = top(16, total(rate(m.RANK_EXPOSED_COMM_SECONDS, IN_JOB), "rank"))
-GAMMA = largest(series(m.JOB_GAMMA_RATIO, IN_JOB))
 IB_BYTES = top(16, largest(rate(m.NODE_IB_BYTES, IN_JOB), "node", "device", "direction"))
 IB_ERRORS = top(16, largest(rate(m.NODE_IB_ERRORS, IN_JOB), "node", "device", "kind"))

@@ -17,10 +17,7 @@ from paceline_dashboards.promql import (
     total,
 )
 from paceline_dashboards.queries.findings import rank_node
-from paceline_dashboards.queries.job import each_step
-
-_STEPS = total(rate(m.STEP_SECONDS, IN_JOB, suffix="_count"))
-_STEPS_SHOWN = total(grown(m.STEP_SECONDS, IN_JOB, suffix="_count"))
+from paceline_dashboards.queries.steps import STEPS, STEPS_SHOWN
 
 PLACE = rank_node(OF_RANKS)
 WASTED = total(series(m.RANK_WASTED_GPU_SECONDS, OF_RANKS), "rank")
@@ -29,26 +26,13 @@ FLAGGED = largest(series(m.RANK_FLAGGED, OF_RANKS), "rank", "kind", "cause")
 GPU_LOST = largest(series(m.RANK_GPU_LOST, OF_RANKS), "rank")
 
 
-def median_each_step(counter: Metric) -> str:
-    """Return the median over all ranks of what a counter of seconds grows in a step."""
-    return f"{median(total(rate(counter, IN_JOB), 'rank'))} / scalar({_STEPS})"
-
-
-SELF, STANDS, TRANSFERS = (
-    each_step(counter)
-    for counter in (m.RANK_SELF_SECONDS, m.RANK_WAIT_SECONDS, m.RANK_EXPOSED_COMM_SECONDS)
-)
-SELF_MEDIAN, STANDS_MEDIAN = (
-    median_each_step(counter) for counter in (m.RANK_SELF_SECONDS, m.RANK_WAIT_SECONDS)
-)
-
 _PHASES = total(grown(m.RANK_PHASE_SECONDS, OF_RANKS), "phase", "rank")
 _ALL_PHASES = total(grown(m.RANK_PHASE_SECONDS, IN_JOB), "phase", "rank")
-PHASES = f"avg by (phase) ({_PHASES}) / scalar({_STEPS_SHOWN})"
-PHASES_MEDIAN = f"{median(_ALL_PHASES, 'phase')} / scalar({_STEPS_SHOWN})"
+PHASES = f"avg by (phase) ({_PHASES}) / scalar({STEPS_SHOWN})"
+PHASES_MEDIAN = f"{median(_ALL_PHASES, 'phase')} / scalar({STEPS_SHOWN})"
 PHASES_OVER_TIME = (
     f"avg by (phase) ({total(rate(m.RANK_PHASE_SECONDS, OF_RANKS), 'phase', 'rank')})"
-    f" / scalar({_STEPS})"
+    f" / scalar({STEPS})"
 )
 
 
@@ -74,11 +58,11 @@ CPU_THROTTLED = total(rate(m.RANK_CPU_THROTTLED_SECONDS, OF_RANKS), "rank")
 
 NODE_SELF = (
     f"{total(rate(m.NODE_SELF_SECONDS, OF_NODES), 'node')} / on (node) "
-    f"count by (node) ({rank_node(OF_NODES)}) / scalar({_STEPS})"
+    f"count by (node) ({rank_node(OF_NODES)}) / scalar({STEPS})"
 )
 NODE_SELF_MEDIAN = (
     f"quantile(0.5, {total(rate(m.NODE_SELF_SECONDS, IN_JOB), 'node')} / on (node) "
-    f"count by (node) ({rank_node(IN_JOB)})) / scalar({_STEPS})"
+    f"count by (node) ({rank_node(IN_JOB)})) / scalar({STEPS})"
 )
 NODE_CAUSED = total(rate(m.NODE_CAUSED_WAIT_SECONDS, OF_NODES), "node")
 NODE_WASTED = f"{total(series(m.NODE_WASTED_GPU_SECONDS, OF_NODES), 'node')} / 3600"
