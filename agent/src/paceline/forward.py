@@ -1,6 +1,6 @@
-"""The wrapper round a model's forward, which torch.compile must be able to trace through.
+"""The wrappers round a model's forward, which torch.compile must be able to trace through.
 
-It is alone, outside of ``hooks``: all in there is hidden from the compiler (``hooks/agent.py``),
+They are alone, outside of ``hooks``: all in there is hidden from the compiler (``hooks/agent.py``),
 and a hidden function within a model that is compiled with ``fullgraph=True`` would be an error.
 """
 
@@ -26,5 +26,25 @@ def wrap_forward(
             return original(*args, **kwargs)
         finally:
             end()
+
+    return forward
+
+
+def wrap_look(
+    original: Callable[..., Any],
+    is_compiling: Callable[[], bool],
+    before: Callable[[Any], bool],
+    after: Callable[[Any, bool], object],
+) -> Callable[..., Any]:
+    """Return ``original``, after which ``after`` is told what ``before`` said of its module."""
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        said = before(self)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            after(self, said)
 
     return forward

@@ -168,6 +168,13 @@ STACK = _rank(
     "lines of the main thread of a process that stands still, innermost first",
     _EVENT,
 )
+REPLICA_CHECK = _rank("replica_check", "hooks", "how often replicas are checked", _FACT)
+REPLICA_LEFT_OUT = _rank(
+    "replica_left_out", "hooks", "what is compared with nobody, and why; `; ` between", _FACT
+)
+LEFT_OUT_BETWEEN = "; "
+MAX_LEFT_OUT_CHARS = 240
+"""A fact about a process may be a little longer."""
 REPLICA_DIGEST = _rank(
     "replica_digest", "hooks", "parameters of this replica at one step: 16 hex digits", _EVENT
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from paceline.hooks.replica_sets import MAX_MODULES
+from paceline.hooks.replica_sets import FSDP_MODULES
 from paceline.vocabulary import P2P_OPS, Op, Phase, op_name
 from tests.integration.hooks.kit import Finished, Ring, run_ranks
 
@@ -75,7 +75,8 @@ def test_replicas_are_compared_where_torch_keeps_them_equal_and_they_are(job: Fi
             group = ring.groups[one.group]
             key = (group["name"], group["ranks"], one.layout, one.module, one.step, one.seq)
             digests.setdefault(key, {})[rank] = one.digest
-        assert "powerSGD_hook" in ring.info["replica_check"]  # the last that was told
+        assert ring.info["replica_check"] == "every step"
+        assert "powerSGD_hook" in ring.info["replica_left_out"]
     assert all(len(set(of_ranks.values())) == 1 for of_ranks in digests.values())
     # A pipeline sends over the same group, not equally often on all ranks: then nobody is compared.
     alike = {key: of for key, of in digests.items() if key[4] < steps_of(job, "gpipe").start}
@@ -85,7 +86,7 @@ def test_replicas_are_compared_where_torch_keeps_them_equal_and_they_are(job: Fi
         assert set(steps_of(job, name)) <= steps, name
     # Six modules of DDP, without the one with PowerSGD; of FSDP2 the second root alone, in pairs.
     assert {key[3] for key in digests if key[1] == "0-3"} == {0, 1, 3, 4, 5, 6}
-    assert {key[3] for key in digests if key[1] != "0-3"} == {MAX_MODULES + 1}
+    assert {key[3] for key in digests if key[1] != "0-3"} == {FSDP_MODULES + 1}
 
 
 def test_all_that_torch_recorded_was_captured_in_the_same_order(job: Finished) -> None:

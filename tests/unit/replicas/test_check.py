@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from paceline.hooks import replicas
 from paceline.hooks.patches import Patches
-from paceline.hooks.replica_sets import ReplicaSets
+from paceline.hooks.replica_sets import MAX_MODULES, MAX_SETS, ReplicaSets
 from paceline.hooks.replicas import ReplicaCheck
 from paceline.ring.replicas import ReplicaDigest
 
@@ -47,10 +50,11 @@ class Rank:
             writer=SimpleNamespace(digest=self.written.append),
             groups=SimpleNamespace(get=lambda group: SimpleNamespace(index=2, size=group_size)),
         )  # fmt: skip
-        sets = ReplicaSets(Patches(), lambda what: None)
-        sets.made(self.module)
+        self.left_out: list[str] = []
+        self.sets = ReplicaSets(Patches(), self.left_out.append)
+        self.sets.made(self.module)
         self.optimizer = torch.optim.SGD(self.module._module_parameters, lr=0.1)
-        self.check = ReplicaCheck(fake, self.recorder, every, sets)
+        self.check = ReplicaCheck(fake, self.recorder, every, self.sets)
 
     def steps(self, count: int) -> list[int]:
         """Return the steps of the digests so far."""
@@ -182,7 +186,73 @@ def test_a_group_whose_collectives_nobody_counts_is_not_compared() -> None:
     uncounted: Any = SimpleNamespace(group_name="0", _get_sequence_number_for_group=refuse)
     rank.module.process_group = uncounted
     assert rank.steps(3) == []
+    assert rank.left_out
     assert not rank.failures
+
+
+def test_many_modules_of_a_group_take_turns_of_two_checks_and_each_has_its_own_number() -> None:
+    rank = Rank(every=5)
+    more = [Module() for _ in range(2 * MAX_SETS)]
+    for one in more:
+        rank.sets.made(one)
+    rank.steps(61)
+    read: dict[int, list[int]] = {}
+    for one in rank.written:
+        read.setdefault(one.step, []).append(one.module)
+    first, second = list(range(MAX_SETS)), list(range(MAX_SETS, 2 * MAX_SETS))
+    turns = [first, second, [2 * MAX_SETS]]
+    assert [read[step] for step in range(0, 60, 5)] == [turns[n // 2 % 3] for n in range(12)]
+    assert not rank.left_out
+
+
+def test_what_is_over_the_limit_is_told_and_those_that_are_gone_make_room() -> None:
+    rank = Rank(every=1)
+    more = [Module() for _ in range(MAX_MODULES)]
+    for one in more[:-1]:
+        rank.sets.made(one)
+    assert not rank.left_out
+    rank.sets.made(more[-1])
+    assert str(MAX_MODULES) in rank.left_out[0]
+    del more[:-1], one
+    late = Module()
+    rank.sets.made(late)
+    rank.steps(2 * (MAX_MODULES // MAX_SETS + 1))
+    assert {one.module for one in rank.written} == {0, MAX_MODULES + 1}
+    assert len(rank.left_out) == 1
+
+
+@pytest.fixture
+def group_of_one() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_look_without_gradients_before_the_update_changes_nothing_and_a_local_step_does() -> None:
+    patches, left_out = Patches(), list[str]()
+    sets = ReplicaSets(patches, left_out.append)
+    sets.install(lambda name, action: action(sys.modules[name]) if "parallel" in name else None)
+    try:
+        model = DistributedDataParallel(torch.nn.Linear(2, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def update(*, synchronized: bool) -> int:
+            with nullcontext() if synchronized else model.no_sync():
+                model(torch.ones(3, 2)).sum().backward()
+            with torch.no_grad():
+                model(torch.ones(3, 2))
+                model(torch.ones(3, 2))
+            sets.updates(optimizer)
+            sets.updates(optimizer)
+            return len(list(sets.now(0)))
+
+        assert [update(synchronized=True) for _ in range(3)] == [1, 1, 1]
+        assert not left_out
+        assert update(synchronized=False) == 0
+        assert "without synchronization" in left_out[0]
+    finally:
+        patches.undo()
 
 
 def test_an_optimizer_with_an_empty_group_is_no_failure_and_is_seen_in_all_its_groups() -> None:

@@ -193,6 +193,30 @@ def test_a_rank_is_named_before_the_last_replica_was_heard() -> None:
     assert "a checkpoint well before step 60, without it" in str(finding.action)
 
 
+def said(rank: int, how: str, why: str) -> LogTelemetry:
+    values: dict[str, object] = {names.REPLICA_CHECK: how, names.REPLICA_LEFT_OUT: why}
+    return LogTelemetry(rank=rank, time_ns=10**9, values=values)
+
+
+def test_what_ranks_leave_out_is_a_note_with_the_reason_also_beside_checks_of_the_rest() -> None:
+    reasons = [
+        said(rank, "every 10 steps", "a module of DDP: one; another: two") for rank in (1, 3)
+    ]
+    left_out = [
+        "replica check: not compared on ranks 1,3: a module of DDP: one",
+        "replica check: not compared on ranks 1,3: another: two",
+    ]
+    alone = [note for note in told(reasons, 4).notes if "replica" in note]
+    assert alone == [
+        "replica check: ranks 1,3 would check every 10 steps, and nothing came that could be "
+        "compared",
+        *left_out,
+    ]
+    beside = [note for note in told(reasons + job(lambda *_: 7), 4).notes if "replica" in note]
+    assert beside[0].endswith("all were equal")
+    assert beside[1:] == left_out
+
+
 def test_steps_of_a_restarted_rank_are_counted_on() -> None:
     moved = _at_job_step(Sample(5, {names.REPLICA_STEP: 7, "power_w": 1.5}), 100)
     assert moved == Sample(5, {names.REPLICA_STEP: 107, "power_w": 1.5})

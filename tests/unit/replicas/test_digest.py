@@ -105,7 +105,7 @@ def test_a_module_that_is_updated_without_averaging_is_left_alone_from_then_on()
         module.require_forward_param_sync = synchronizes
         other.require_forward_param_sync = False  # but this optimizer is not its own
         sets.updates(optimizer)
-    assert [one.tensors for one in sets.now()] == [other._module_parameters]
+    assert [one.tensors for one in sets.now(0)] == [other._module_parameters]
     assert ["after a forward without synchronization" in one for one in told] == [True]
 
 
@@ -114,9 +114,9 @@ def test_modules_keep_their_numbers_when_earlier_ones_are_gone() -> None:
     gone, kept = Module(), Module()
     sets.made(gone)
     sets.made(kept)
-    assert [one.module for one in sets.now()] == [0, 1]
+    assert [one.module for one in sets.now(0)] == [0, 1]
     del gone
-    assert [one.module for one in sets.now()] == [1]
+    assert [one.module for one in sets.now(0)] == [1]
 
 
 def test_modules_whose_replicas_may_differ_by_right_are_left_alone() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline import telemetry as names
+from paceline.hooks.replica_sets import FSDP_MODULES
 from paceline.ring import RingReader, RingWriter, new_identity
 from paceline.ring.replicas import DIGEST_BYTES, DIGEST_SLOTS, DIGESTS_OFFSET, ReplicaDigest
 from paceline.sidecar.group_facts import GroupFacts
@@ -87,3 +88,24 @@ def test_a_digest_becomes_a_sample_that_names_whom_it_must_agree_with(
     assert name.startswith("dp#")
     assert name.endswith("/1:0:0000abcd")
     assert replicas.lost == 1
+
+
+def test_what_a_rank_says_of_its_check_is_telemetry_and_said_again_only_when_it_changed(
+    reader: RingReader,
+) -> None:
+    out = TelemetryBuffer()
+    replicas = Replicas(reader)
+    facts = {"torch": "2.13", names.REPLICA_CHECK: "every 5 steps"}
+    replicas.tell({"torch": "2.13"}, 10, out)
+    replicas.tell(facts, 20, out)
+    replicas.tell(facts, 30, out)
+    replicas.tell({**facts, names.REPLICA_LEFT_OUT: "why"}, 40, out)
+    assert [(one.time_ns, dict(one.values)) for one in out.give()] == [
+        (20, {names.REPLICA_CHECK: "every 5 steps"}),
+        (40, {names.REPLICA_LEFT_OUT: "why"}),
+    ]
+
+
+def test_a_module_number_may_be_larger_than_a_byte(ring: RingWriter, reader: RingReader) -> None:
+    ring.digest(digest(1)._replace(module=FSDP_MODULES + 255))
+    assert reader.digests(0)[0][0].module == FSDP_MODULES + 255

@@ -240,19 +240,22 @@ class Agent:
         _close_at_exit(self)
 
     def _check_replicas(self, torch: Any, recorder: Recorder, every: int) -> None:
+        from paceline import telemetry as names
         from paceline.hooks.replica_sets import ReplicaSets
         from paceline.hooks.replicas import ReplicaCheck
 
-        told: set[str] = set()
+        reasons: list[str] = []
 
-        def tell(what: str) -> None:
-            if what not in told:
-                told.add(what)
-                recorder.writer.meta({"info": {"replica_check": what}})
+        def tell(why: str) -> None:
+            told = names.LEFT_OUT_BETWEEN.join([*reasons, why])
+            if why not in reasons and len(told) <= names.MAX_LEFT_OUT_CHARS:
+                reasons.append(why)
+                recorder.writer.meta({"info": {names.REPLICA_LEFT_OUT: told}})
 
         sets = ReplicaSets(self._patches, tell, recorder.guarded)
         sets.install(self._finder.when_imported)
-        tell("every step" if every == 1 else f"every {every} steps")
+        how = "every step" if every == 1 else f"every {every} steps"
+        recorder.writer.meta({"info": {names.REPLICA_CHECK: how}})
         recorder.replicas = ReplicaCheck(torch, recorder, every, sets)
 
     def _describe(self, entry: dict[str, object]) -> None:

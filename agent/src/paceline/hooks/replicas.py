@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paceline.clock import mono_ns
 from paceline.hooks.replica_digest import MASK, combine, divide, layout_of, sums_of
-from paceline.ring.replicas import ReplicaDigest
+from paceline.ring.replicas import DIGEST_SLOTS, ReplicaDigest
 from paceline.settings import LEVELS
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ CHECKS_OF_A_PART = 2
 """Each part is read at two checks in a row: one alone names nobody (docs/replicas.md)."""
 _AT_ONCE = frozenset({"cpu"})
 """Where a sum is there when it was asked for."""
-MAX_SETS = 16
-MAX_WAITING = 16
+MAX_AT_ONCE = DIGEST_SLOTS
+"""Sets at a check: the ring keeps so many digests until the sidecar comes."""
+MAX_WAITING = MAX_AT_ONCE
 _MAX_STEP = (1 << 62) - 1
 
 
@@ -87,21 +88,25 @@ class ReplicaCheck:
         if getattr(torch._C, "_len_torch_dispatch_stack", int)():
             return  # somebody listens to every operation: ours would be taken for the job's
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            for number, one in enumerate(self._sets.now()):
-                if number >= MAX_SETS:
+            turn = step // self._every // CHECKS_OF_A_PART
+            for number, one in enumerate(self._sets.now(turn)):
+                if number >= MAX_AT_ONCE:
+                    self._sets.tell(f"what is over {MAX_AT_ONCE} sets of replicas at a check")
                     break
                 group = self._recorder.groups.get(one.group)
                 if group is None or group.size < 2:
                     continue
-                self._take(step, one, group)
+                self._take(step, turn // one.turns, one, group)
 
-    def _take(self, step: int, one: ReplicaSet, group: GroupState) -> None:
+    def _take(self, step: int, turn: int, one: ReplicaSet, group: GroupState) -> None:
         torch = self._torch
         tensors = [t.detach() for t in one.tensors if _is_plain(torch, t)]
         devices = {t.device for t in tensors}
         kind = next(iter(devices)).type if len(devices) == 1 else ""
         part_bytes = PART_BYTES.get(kind, 0)
         if not part_bytes:
+            if tensors:
+                self._sets.tell("a set of replicas: it is not all on one device, a CPU or a GPU")
             return
         if kind not in _AT_ONCE and (
             torch.cuda.is_current_stream_capturing() or len(self._waiting) >= MAX_WAITING
@@ -109,9 +114,11 @@ class ReplicaCheck:
             return
         seq = _seq(one.group)
         if seq is None:
-            return  # nothing would say that two ranks are at the same place of the program
+            # Nothing would say that two ranks are at the same place of the program.
+            self._sets.tell("a set of replicas: its process group counts no collectives")
+            return
         parts = divide(tensors, part_bytes)
-        part = step // self._every // CHECKS_OF_A_PART % len(parts)
+        part = turn % len(parts)
         known = ReplicaDigest(
             time_ns=mono_ns(), step=step, seq=seq, digest=0,
             layout=layout_of(tensors, part_bytes), group=group.index, module=one.module,

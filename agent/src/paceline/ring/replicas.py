@@ -14,9 +14,9 @@ from zlib import crc32
 DIGESTS_OFFSET = 2048
 DIGEST_SLOTS = 32
 DIGEST_BYTES = 64
-_SLOT = struct.Struct("<QQQQQIHBxII")
-"""commit (number + 1, stored last), time_ns, step, seq, digest, layout, group, module, 0, part,
-parts. The CRC-32 of all behind the commit word follows."""
+_SLOT = struct.Struct("<QQQQQIHHII")
+"""commit (number + 1, stored last), time_ns, step, seq, digest, layout, group, module, part, parts.
+The CRC-32 of all behind the commit word follows."""
 _CRC = struct.Struct("<I")
 _CRC_OFFSET = _SLOT.size
 _WORD = 8

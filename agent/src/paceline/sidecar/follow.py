@@ -159,6 +159,7 @@ class Follower:
         self._meta_corrupt += corrupt
         for entry in entries:
             self._learn(entry)
+        self._replicas.tell(self._info, self.now_ns(), self.telemetry)
         self._replicas.look(self._groups, self.telemetry)
         if batch is None:
             return True

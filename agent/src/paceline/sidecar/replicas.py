@@ -13,6 +13,7 @@ from paceline.sidecar.group_facts import GroupFacts
 from paceline.sidecar.telemetry.buffer import TelemetryBuffer
 
 _MAX_NAME_CHARS = 64
+_FACTS = (names.REPLICA_CHECK, names.REPLICA_LEFT_OUT)
 
 
 class Replicas:
@@ -44,6 +45,11 @@ class Replicas:
                 names.REPLICA_PART: f"{one.part}/{one.parts}",
             }
             out.add(one.time_ns, values)
+
+    def tell(self, facts: Mapping[str, str], time_ns: int, out: TelemetryBuffer) -> None:
+        """Put into ``out`` what the rank says of its check."""
+        if names.REPLICA_CHECK in facts and time_ns:
+            out.add(time_ns, {name: facts[name] for name in _FACTS if name in facts})
 
     def _set_of(self, group: GroupFacts, one: ReplicaDigest) -> tuple[str, int]:
         """Return what names the set of replicas, the same on all its ranks, and its size."""

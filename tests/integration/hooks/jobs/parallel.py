@@ -104,6 +104,8 @@ def data_parallel() -> None:
             for _ in range(3):
                 model(torch.ones(BATCH, WIDTH)).sum().backward()
         model(torch.ones(BATCH, WIDTH)).sum().backward()
+        with torch.no_grad():
+            model(torch.ones(BATCH, WIDTH))  # a look before the update
         optimizer.step()
 
     model = DistributedDataParallel(Model())

@@ -34,6 +34,10 @@ class Told:
     """By name of the set, the ranks that were heard of it, as bits."""
     began: Mapping[str, int]
     """By name of the set, the first step of which anybody told."""
+    checking: Mapping[str, int]
+    """By how often they check, the ranks that do, as bits."""
+    left_out: Mapping[str, int]
+    """By what is compared with nobody, and why, the ranks that say so, as bits."""
 
 
 def findings_of(told: Told, facts: JobFacts) -> list[Finding]:
@@ -61,9 +65,20 @@ def findings_of(told: Told, facts: JobFacts) -> list[Finding]:
 
 
 def notes_of(told: Told, facts: JobFacts) -> list[str]:
-    """Return what was compared, and what differed without staying so."""
+    """Return what was compared, what differed without staying so, and what was left out."""
+    return _compared(told, facts) + [
+        f"replica check: not compared on {_named(ranks_of(ranks))}: {why}"
+        for why, ranks in sorted(told.left_out.items())[:MAX_NOTES]
+    ]
+
+
+def _compared(told: Told, facts: JobFacts) -> list[str]:
     if not told.courses:
-        return []
+        return [
+            f"replica check: {_named(ranks_of(ranks))} would check {how}, and nothing came that "
+            "could be compared"
+            for how, ranks in sorted(told.checking.items())[:1]
+        ]
     if not told.compared:
         return [
             "replica check: digests came, and no check has come from all ranks of a set yet "

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paceline.telemetry import REPLICA_DIGEST
+from paceline.telemetry import (
+    LEFT_OUT_BETWEEN,
+    REPLICA_CHECK,
+    REPLICA_DIGEST,
+    REPLICA_LEFT_OUT,
+)
 from paceline_service.analysis.causes.telemetry import SampleLike
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.replicas.course import Course
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_PLACES = 65_536
 MAX_OPEN_BYTES = 64 << 20
+MAX_REASONS = 16
+MAX_REASON_CHARS = 256
 _CHECK_BYTES = 600
 """What a check takes beside its bits."""
 
@@ -40,6 +47,10 @@ class Replicas:
         """By name of the set, the ranks that were heard, as bits."""
         self._began: dict[str, int] = {}
         """By name of the set, the first step of which anybody told."""
+        self._checking: dict[str, int] = {}
+        """By how often they check, the ranks that do, as bits."""
+        self._left_out: dict[str, int] = {}
+        """By what is compared with nobody, and why, the ranks that say so, as bits."""
         self._compared = 0
         self._incomplete = 0
         self._newest_step = -1
@@ -50,6 +61,8 @@ class Replicas:
         for sample in samples:
             if REPLICA_DIGEST in sample.values:
                 self.take(rank, sample.values)
+            elif REPLICA_CHECK in sample.values or REPLICA_LEFT_OUT in sample.values:
+                self._hear(rank, sample.values)
 
     def take(self, rank: int, values: Mapping[str, Any]) -> None:
         """Take a sample that holds a digest."""
@@ -92,12 +105,21 @@ class Replicas:
         return findings_of(self._now(), facts)
 
     def notes(self, facts: JobFacts) -> list[str]:
-        """Return how many checks found what, where any digest came."""
-        if not self._courses:
+        """Return how many checks found what, and what was left out, where anybody checks."""
+        if not self._courses and not self._checking:
             return []
         from paceline_service.analysis.replicas.tell import notes_of
 
         return notes_of(self._now(), facts)
+
+    def _hear(self, rank: int, values: Mapping[str, Any]) -> None:
+        """Take what a rank says of its check."""
+        how, why = values.get(REPLICA_CHECK), values.get(REPLICA_LEFT_OUT)
+        if isinstance(how, str):
+            _add(self._checking, how, rank)
+        if isinstance(why, str):
+            for reason in why.split(LEFT_OUT_BETWEEN):
+                _add(self._left_out, reason, rank)
 
     def _settle(self, key: _Key) -> None:
         votes = self._open.pop(key)
@@ -121,8 +143,15 @@ class Replicas:
         return Told(
             courses=courses, compared=self._compared, newest_step=self._newest_step,
             job_step=self._job_step, members=self._members, began=self._began,
-            incomplete=self._incomplete + len(self._open),
+            incomplete=self._incomplete + len(self._open), checking=self._checking,
+            left_out=self._left_out,
         )  # fmt: skip
+
+
+def _add(ranks_of: dict[str, int], text: str, rank: int) -> None:
+    text = text[:MAX_REASON_CHARS]
+    if text in ranks_of or len(ranks_of) < MAX_REASONS:
+        ranks_of[text] = ranks_of.get(text, 0) | 1 << rank
 
 
 def _bytes_of(votes: Votes) -> int:
