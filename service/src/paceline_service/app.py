@@ -54,6 +54,7 @@ def create_app(settings: CollectorSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,  # its redirects name whatever host the request named
         lifespan=lifespan,
     )
     app.state.collector = collector

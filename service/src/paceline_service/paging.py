@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 from fastapi import Query, Request
@@ -16,6 +16,8 @@ from fastapi import Query, Request
 from paceline.errors import InputError
 
 MAX_LIMIT = 1000
+MAX_NUMBER = 2**62
+"""Beyond any key of a row: it goes into a column of 64 bits, one more or less also."""
 Cursor = Annotated[
     str | None,
     Query(max_length=1024, description="`next` of the page before; with the same parameters."),
@@ -43,11 +45,14 @@ def unpack_cursor(cursor: str | None, shape: type[T]) -> T | None:
         return None
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        return msgspec.json.decode(raw, type=shape)
+        key: Any = msgspec.json.decode(raw, type=shape)
+        if any(isinstance(part, int) and abs(part) > MAX_NUMBER for part in key):
+            raise ValueError("a number that no row has")
     except (ValueError, binascii.Error, msgspec.DecodeError) as error:
         raise InputError(
             f"cursor {cursor[:64]!r} is not one of this list; begin again without it"
         ) from error
+    return cast(T, key)
 
 
 def link_next(request: Request, cursor: str | None) -> dict[str, str]:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from paceline_service.client import Client, ProblemError
+from paceline_service.paging import pack_cursor
 from tests.integration.collector.kit import (
     TOKEN,
     CollectorProcess,
@@ -136,9 +137,27 @@ def test_a_cursor_of_something_else_is_refused(many: Client, what: str, cursor: 
     assert "begin again" in refused.value.problem["detail"]
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_a_cursor_with_a_number_that_no_row_can_have_is_refused(many: Client, number: int) -> None:
+    for what, key in (
+        ("/v1/jobs", (number, number)),
+        ("/v1/jobs/steps/steps", ("from", number)),
+        ("/v1/jobs/steps/ranks", (number,)),
+        ("/v1/incidents", (number,)),
+        ("/v1/silences", (number,)),
+        ("/v1/offenders", (number, 0, "", "")),
+    ):
+        with pytest.raises(ProblemError) as refused:
+            many.get_json(what, cursor=pack_cursor(*key))
+        assert refused.value.status == 400, what
+
+
 PROBLEMS: list[tuple[str, str, str | None, dict[str, str], int, str]] = [
     ("GET", "/v1/nowhere", None, {}, 404, "not-found"),
     ("GET", "/static/nothing.js", None, {}, 404, "not-found"),
+    ("GET", "/v1/jobs/", None, {}, 404, "not-found"),
+    ("GET", "/v1/audit?action=a%00", None, {"Authorization": f"Bearer {TOKEN}"}, 422,
+     "invalid-parameter"),
     ("POST", "/v1/jobs", None, {}, 405, "method-not-allowed"),
     ("DELETE", "/v1/frames", None, {}, 405, "method-not-allowed"),
     ("GET", "/v1/jobs", None, {"Accept": "text/html"}, 406, "not-acceptable"),

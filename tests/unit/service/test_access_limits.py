@@ -10,7 +10,7 @@ from paceline.errors import ConfigError
 from paceline.wire.codec import encode_rows
 from paceline.wire.frames import Frame
 from paceline_service.access.cardinality import MIN_PROCESSES, Cardinality
-from paceline_service.access.rate import BURST_S, RateLimiter
+from paceline_service.access.rate import BURST_S, LONGEST_WAIT_S, RateLimiter
 from paceline_service.access.tokens import Grant, check_prefix
 
 
@@ -46,6 +46,15 @@ def test_a_large_body_is_taken_once_and_made_up_for_afterwards() -> None:
 def test_a_token_may_have_limits_of_its_own() -> None:
     limiter = RateLimiter(1000, 1000, Clock())
     assert [limiter.admit("a", 1, None)[0] for _ in range(3)] == ["", "", "requests"]
+
+
+def test_who_may_come_next_to_never_is_told_to_wait_for_a_day() -> None:
+    limiter = RateLimiter(1000, 1000, Clock())
+    assert limiter.admit("a", 5e-324)[0] == ""
+    assert limiter.admit("a", 5e-324) == ("requests", 5e-324, LONGEST_WAIT_S)
+    assert limiter.admit("b", None, 5e-324)[0] == ""
+    limiter.spend("b", 1000)
+    assert limiter.admit("b", None, 5e-324) == ("bytes", 5e-324, LONGEST_WAIT_S)
 
 
 def test_an_administrator_of_a_prefix_reaches_prefixes_within_it_only() -> None:

@@ -91,7 +91,7 @@ def audit_router(database: Database, guard: Guard) -> APIRouter:
         request: Request,
         before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        action: Annotated[str | None, Query(max_length=64)] = None,
+        action: Annotated[str | None, Query(pattern=r"^[a-z0-9.-]{0,64}$")] = None,
     ) -> Response:
         """List what administrators did, the newest first; scope `admin` over all jobs."""
         grant = await guard.require(request, "admin")

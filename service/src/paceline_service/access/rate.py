@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 BURST_S = 2.0
 """A bucket holds what its rate gives in this time."""
+LONGEST_WAIT_S = 86_400.0
+"""Nobody is told to wait for longer, however seldom he may come."""
 MAX_BUCKETS = 20_000
 """More bearers than tokens and people of one collector; the longest unused are forgotten."""
 
@@ -69,9 +71,10 @@ class RateLimiter:
             bucket.at_s = now_s
             self._buckets.move_to_end(bearer)
         if bucket.requests < 1.0:
-            return "requests", requests_rate, (1.0 - bucket.requests) / requests_rate
+            wait_s = (1.0 - bucket.requests) / requests_rate
+            return "requests", requests_rate, min(wait_s, LONGEST_WAIT_S)
         if bucket.bytes <= 0.0:
-            return "bytes", bytes_rate, -bucket.bytes / bytes_rate
+            return "bytes", bytes_rate, min(-bucket.bytes / bytes_rate, LONGEST_WAIT_S)
         bucket.requests -= 1.0
         return "", 0.0, 0.0
 
