@@ -119,6 +119,19 @@ def test_a_corrupt_frame_is_rejected_and_its_neighbours_are_accepted(
     assert 'paceline_ingest_rejected_total{reason="corrupt"}' in text
 
 
+@pytest.mark.parametrize("name", ["run_id", "node", "clock_domain"])
+def test_text_that_no_database_holds_is_rejected_and_its_neighbours_are_accepted(
+    shared: CollectorProcess, healthy: Simulated, name: str
+) -> None:
+    ranks = senders(healthy, job="odd")
+    frames = [sender.frame(healthy.rows[sender.rank][:50]) for sender in ranks[:1]]
+    setattr(ranks[1], name, "a\0b")
+    frames.append(ranks[1].frame(healthy.rows[1][:50]))
+    (rejected,) = shared.client().post_frames(b"".join(frames))["rejected"]
+    assert rejected["offset"] == len(frames[0])
+    assert f"{name} has a NUL" in rejected["reason"]
+
+
 def test_a_rank_outside_its_job_is_rejected_with_a_reason(
     shared: CollectorProcess, healthy: Simulated
 ) -> None:

@@ -130,6 +130,8 @@ def _fault(frame: Frame | Bundle, max_world_size: int) -> str:
     for name, limit in _TEXT_LIMITS:
         if len(getattr(frame, name)) > limit:
             return f"{name} has {len(getattr(frame, name))} characters; the limit is {limit}"
+    if fault := _unstorable(frame):
+        return fault
     if frame.frame_seq >= _INT63 or frame.attempt >= 1 << 31:
         return f"frame_seq {frame.frame_seq} or attempt {frame.attempt} is out of range"
     for group in frame.groups:
@@ -150,6 +152,8 @@ def _fault_of_bundle(bundle: Bundle, max_world_size: int) -> str:
     for name, limit in _TEXT_LIMITS:
         if longest[name] > limit:
             return f"{name} has {longest[name]} characters; the limit is {limit}"
+    if fault := _unstorable(bundle):
+        return fault
     if longest["group"] > MAX_GROUP_TEXT_CHARS:
         return f"a group's name or ranks have more than {MAX_GROUP_TEXT_CHARS} characters"
     if max(body.seq, *body.frame_seqs) >= _INT63 or origin.attempt >= 1 << 31:
@@ -159,4 +163,12 @@ def _fault_of_bundle(bundle: Bundle, max_world_size: int) -> str:
             return f"{len(extra.dropped)} reasons for drops; the limit is {MAX_DROPPED_REASONS}"
         if extra.ended not in ENDINGS:
             return f"ended is {extra.ended[:40]!r}, not closed or killed"
+    return ""
+
+
+def _unstorable(frame: Frame | Bundle) -> str:
+    """PostgreSQL has no text with this character: the whole transaction would fail, every time."""
+    for name, _ in _TEXT_LIMITS:
+        if "\0" in getattr(frame, name):
+            return f"{name} has a NUL character, which no text in a database can hold"
     return ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -72,10 +72,7 @@ class FramesEndpoint:
     async def post(self, request: Request) -> Response:
         """Answer one POST."""
         grant = await self._guard.require(request, "ingest")
-        try:
-            body = await read_body(request, self._settings.max_body_bytes)
-        except ClientDisconnect:
-            return Response(status_code=400)
+        body = await read_body(request, self._settings.max_body_bytes)
         self._guard.spend(grant, len(body))
         limits = {
             "max_unpacked_bytes": self._settings.max_unpacked_bytes,
