@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import WireError
-from paceline.wire.bundle_codec import decode_any, decode_bundle, frames_of
+from paceline.ring import Record
+from paceline.ring.rows import pack_record
+from paceline.sidecar.pack import in_resolution
+from paceline.wire.bundle_codec import decode_any, decode_bundle, encode_bundle, frames_of
 from paceline.wire.bundles import Body, Bundle
 from paceline.wire.codec import (
     BUNDLE_VERSION,
@@ -22,6 +26,7 @@ from paceline.wire.codec import (
     unpack_content,
 )
 from paceline.wire.columns import decode
+from paceline.wire.planes import encode_units
 from tests.contract.make_golden import bundle
 
 GOLDEN = Path(__file__).parent / "golden" / "bundle-v2.bin"
@@ -107,6 +112,36 @@ def test_content_that_does_not_fit_is_refused(place: int, value: object) -> None
 def test_an_origin_that_does_not_fit_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(WireError):
         decode_bundle(with_origin(**changes))
+
+
+def noisy(records: int, longest_ns: int) -> Body:
+    """Return the golden bundle with so many records, whose times are all digits and no pattern."""
+    rng = random.Random(7)
+    now_ns, rows = 10**9, []
+    for seq in range(records):
+        now_ns += rng.randrange(1, longest_ns)
+        end_ns = now_ns + rng.randrange(1, longest_ns)
+        rows.append(Record(1, 1, 0, seq, 7, -1, 1 << 24, now_ns, end_ns, 0, now_ns, 0))
+        now_ns = end_ns
+    columns, bases = encode_units(in_resolution(b"".join(pack_record(row) for row in rows)))
+    golden = decode_bundle(GOLDEN.read_bytes()).body
+    counts = [records // 2, records - records // 2]
+    return msgspec.structs.replace(golden, columns=columns, bases=bases, counts=counts)
+
+
+@pytest.mark.parametrize("longest_ns", [2, 20_000, 10**7, 10**9, 10**14])
+@pytest.mark.parametrize("records", [1, 63, 64, 300])
+def test_what_is_put_into_a_bundle_comes_out_however_many_and_long_its_times(
+    records: int, longest_ns: int
+) -> None:
+    body = noisy(records, longest_ns)
+    assert decode_bundle(encode_bundle(body)).body == body
+
+
+def test_a_bundle_of_many_records_is_smaller_than_with_one_code_for_all_its_bytes() -> None:
+    body = noisy(400, 10**6)
+    with_one_code = pack_content(msgspec.msgpack.encode(body), BUNDLE_VERSION)
+    assert len(encode_bundle(body)) < 0.92 * len(with_one_code)
 
 
 def test_bundles_that_repeat_an_origin_share_one_object() -> None:

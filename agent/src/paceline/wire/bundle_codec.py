@@ -33,6 +33,11 @@ BASED_COLUMNS = ("start_ns", "seq", "step")
 """Their values are differences to the row before, across members; the first to its base."""
 TIME_COLUMNS = frozenset({"start_ns", "end_after_ns", "join_after_ns", "issue_before_ns"})
 """In units of ``RESOLUTION_NS``."""
+_NOISY_COLUMNS = ("start_ns", "end_after_ns")
+_NOISY_PLANES = 2
+"""Bytes of a time that hold most of what it tells; each gets a block of the stream."""
+_LEAST_CUT = 64
+"""Records: below, the codes of more blocks take what they save."""
 _LIMIT = 1 << 62
 """Of times, steps and bases: sums of two fit 64 bits."""
 _KEPT_ORIGINS = 8192
@@ -56,7 +61,29 @@ def encode_bundle(body: Body) -> bytes:
     Raises:
         WireError: it is over the limits; put fewer members into it.
     """
-    return pack_content(_encoder.encode(body), BUNDLE_VERSION)
+    raw = _encoder.encode(body)
+    return pack_content(raw, BUNDLE_VERSION, _cuts(raw, body))
+
+
+def _cuts(raw: bytes, body: Body) -> list[int]:
+    """Return where bytes of another kind begin in ``raw``: identities, noise, what follows noise.
+
+    One code for all of them would be right for none: the lowest byte of a time is any of 256, the
+    highest nearly always the same.
+    """
+    count = sum(body.counts)
+    if count < _LEAST_CUT:
+        return []
+    at = raw.index(body.origin) + len(body.origin)
+    cuts = [at]
+    for name, column in zip(COLUMN_NAMES, body.columns, strict=True):
+        if len(column.data) != column.width * count:
+            continue
+        at = raw.index(column.data, at)
+        if name in _NOISY_COLUMNS:
+            cuts += [at + plane * count for plane in range(min(column.width, _NOISY_PLANES) + 1)]
+        at += len(column.data)
+    return cuts
 
 
 def decode_any(packed: bytes) -> Frame | Bundle:

@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 
@@ -58,10 +59,24 @@ def encode_frame(frame: Frame) -> bytes:
     return pack_content(_encoder.encode(frame), VERSION)
 
 
-def pack_content(raw: bytes, version: int) -> bytes:
-    """Return a header, and ``raw`` compressed."""
+def pack_content(raw: bytes, version: int, cuts: Sequence[int] = ()) -> bytes:
+    """Return a header, and ``raw`` compressed.
+
+    Args:
+        raw: the content.
+        version: of the header.
+        cuts: ascending offsets at which the stream begins another block, with a code of its own.
+            It is one stream all the same: who reads it sees nothing of them.
+
+    Raises:
+        WireError: it is over the limits.
+    """
     deflater = zlib.compressobj(_LEVEL, zdict=DICTIONARY)
-    packed = deflater.compress(raw) + deflater.flush()
+    parts: list[bytes] = []
+    for begin, end in pairwise((0, *cuts)):
+        parts += deflater.compress(raw[begin:end]), deflater.flush(zlib.Z_BLOCK)
+    parts += deflater.compress(raw[cuts[-1] if cuts else 0 :]), deflater.flush()
+    packed = b"".join(parts)
     if len(raw) > MAX_UNPACKED_BYTES or len(packed) > MAX_PACKED_BYTES:
         raise WireError(
             f"a frame of {len(raw)} bytes ({len(packed)} packed) is over the limit of "
