@@ -135,6 +135,26 @@ def test_links_that_the_job_itself_tells_give_the_best_bucket_of_that_job(
     assert answer["best_buckets"] == pytest.approx((0.200 - 0.060) / 60e-6, rel=0.01)
 
 
+def test_all_models_take_the_link_of_a_report_from_the_same_row_that_of_the_largest_group(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def row(members: int, bandwidth: float | None, op: str = "all_reduce") -> dict[str, object]:
+        return {"op": op, "members": members, "alpha_s": -1e-6, "latency_s": -1e-7,
+                "bandwidth_bytes_per_s": bandwidth, "links": []}  # fmt: skip
+
+    pair = {**row(16, 3e9), "links": [[0, 1]]}
+    rows = [pair, row(2, 99e9), row(16, None), row(8, 11e9, "all_gather"), row(8, 10e9)]
+    path = report(tmp_path, rows, job=busy(0.300, 0.060, 0.050), wait_ns=0)
+    told = answer_of(capsys, "plan", "overlap", "--report", path)["input"]
+    assert (told["ranks"], told["bytes_per_s"], told["alpha_s"]) == (8, 10e9, 0)
+    whole = json.loads(Path(path).read_text())
+    whole["job"]["world_size"] = 8
+    whole["calibration"]["compute"] = [{"compute_s": 0.2}]
+    Path(path).write_text(json.dumps(whole))
+    told = answer_of(capsys, "plan", "gamma", "--report", path, "--parameters", "1M")["input"]
+    assert (told["bytes_per_s"], told["alpha_s"]) == (10e9, 0)
+
+
 def test_a_report_that_lacks_figures_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -14,25 +14,9 @@ from paceline_service.analysis.costs.overlap_measured import (
 )
 from paceline_service.analysis.costs.units import positive
 from paceline_service.commands.report_file import read_report
+from paceline_service.commands.report_link import FittedLink, fitted_link
 
 _NS = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedLink:
-    """What the transfers of the job say of its links (docs/math/calibration.md).
-
-    Attributes:
-        all_reduce_s: an all-reduce of nothing: alpha of the fit.
-        alpha_s: of a message.
-        bytes_per_s: out of a rank.
-        ranks: of the group.
-    """
-
-    all_reduce_s: float
-    alpha_s: float
-    bytes_per_s: float
-    ranks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +40,15 @@ def read_job(path: Path, backward_s: float | None, all_reduce_s: float | None) -
     """
     report = read_report(path)
     try:
-        link = _link(report)
+        transfers = (report.get("calibration") or {}).get("transfers") or []
+        link = fitted_link(transfers, ("all_reduce",))
         measured = _measured(report, path, all_reduce_s)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"--report {path}: is incomplete: {error!r}") from error
     if backward_s is not None:
         measured = replace(measured, backward_s=backward_s)
     if link is not None:
-        measured = replace(measured, latency_s=link.all_reduce_s)
+        measured = replace(measured, latency_s=link.collective_s)
     return Job(measured=measured, link=link)
 
 
@@ -100,17 +85,6 @@ def _measured(report: dict[str, Any], path: Path, all_reduce_s: float | None) ->
         backward_s=positive(self_s, "self_ns of the ranks", "nanoseconds") * BACKWARD_SHARE,
         buckets=max(round(int(job.get("collectives") or steps) / steps), 1),
     )  # fmt: skip
-
-
-def _link(report: dict[str, Any]) -> FittedLink | None:
-    """Return the link of the all-reduces that expose most, None where no line was fitted."""
-    for row in (report.get("calibration") or {}).get("transfers") or []:
-        if row["op"] == "all_reduce" and row["alpha_s"] and row.get("latency_s"):
-            return FittedLink(
-                all_reduce_s=float(row["alpha_s"]), alpha_s=float(row["latency_s"]),
-                bytes_per_s=float(row["bandwidth_bytes_per_s"]), ranks=int(row["members"]),
-            )  # fmt: skip
-    return None
 
 
 def _sum(ranks: list[dict[str, Any]], name: str) -> float:

@@ -15,9 +15,7 @@ from paceline_service.analysis.costs.alpha_beta import Link
 from paceline_service.analysis.costs.scaling import Point
 from paceline_service.analysis.costs.words import duration_of
 from paceline_service.commands.report_file import read_report
-
-_OPS = ("all_reduce", "reduce_scatter", "all_gather")
-"""Whose alpha and bandwidth are taken, the best first."""
+from paceline_service.commands.report_link import fitted_link, why_no_link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +44,11 @@ class Calibrated:
         Raises:
             InputError: the job's transfers do not tell them.
         """
-        rows = [row for row in self.transfers if row.get("op") in _OPS and not row.get("links")]
-        rows.sort(key=lambda row: (-int(row.get("members") or 0), _OPS.index(row["op"])))
-        for row in rows:
-            if row.get("bandwidth_bytes_per_s"):
-                return Link(
-                    alpha_s=max(float(row.get("latency_s") or 0), 0.0),
-                    bytes_per_s=float(row["bandwidth_bytes_per_s"]),
-                )
-        why = next((str(row["reason"]) for row in rows if row.get("reason")), "it has no transfers")
-        raise InputError(f"--report {self.path} tells no bandwidth: {why}; give --bandwidth")
+        found = fitted_link(self.transfers)
+        if found is None:
+            why = why_no_link(self.transfers)
+            raise InputError(f"--report {self.path} tells no bandwidth: {why}; give --bandwidth")
+        return Link(alpha_s=found.alpha_s, bytes_per_s=found.bytes_per_s)
 
     def beside(self, modelled: Point) -> str:
         """Return the measured step beside the modelled one, in words."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from paceline.errors import InputError
 from paceline_service.analysis.options import Options
+from paceline_service.commands.report_file import report_in
 from paceline_service.simulate.noise import Floats, Noise
 from paceline_service.simulate.profile import Profile, Ranks, Recorded
 
@@ -29,7 +29,6 @@ RanksFromOption = Annotated[
     ),
 ]
 _NS = 1e-9
-_MOST_REPORT_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,7 @@ def measured(path: Path) -> Measured:
     Raises:
         InputError: it cannot be read, or tells of no two ranks.
     """
-    report = _report(path)
+    report = report_in(path)
     found = _of_report(report, path) if report is not None else _of_files(path)
     if len(found.ranks) < 2:
         raise InputError(
@@ -73,18 +72,6 @@ def measured(path: Path) -> Measured:
         idle = found.ranks[int(found.mean_s.argmin())]
         raise InputError(f"--ranks-from {path}: rank {idle} has no own work in it")
     return found
-
-
-def _report(path: Path) -> dict[str, Any] | None:
-    """Return a report, None where the file is something else."""
-    if path.suffix != ".json" or not path.is_file() or path.stat().st_size > _MOST_REPORT_BYTES:
-        return None
-    try:
-        told = json.loads(path.read_bytes())
-    except ValueError:
-        return None
-    known = isinstance(told, dict) and told.get("schema") == "paceline.report/1"
-    return told if known else None
 
 
 def _of_report(report: dict[str, Any], path: Path) -> Measured:
