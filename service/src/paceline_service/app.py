@@ -34,6 +34,7 @@ from paceline_service.operations import operations_router
 from paceline_service.request_ids import RequestIdMiddleware
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.frames import AttemptRef
+from paceline_service.unforeseen import UnforeseenMiddleware
 
 WEB = Path(paceline_service.__file__).parent / "web"
 
@@ -86,6 +87,7 @@ def create_app(settings: CollectorSettings) -> FastAPI:
     app.include_router(operations_router(collector, lambda: openapi_document(app), WEB))
     app.mount("/static", StaticFiles(directory=WEB / "static", check_dir=False), name="static")
     install_error_handlers(app)
+    app.add_middleware(UnforeseenMiddleware)  # the first one is the innermost
     if settings.loopback or settings.allowed_hosts:
         names = [*LOOPBACK_NAMES, settings.host, *settings.allowed_hosts]
         if public := urlsplit(settings.public_url).hostname:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Mount
 
@@ -268,9 +268,10 @@ def problem_response(error: PacelineError) -> Response:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Map every exception that leaves an endpoint of ``app`` to problem+json."""
+    """Map what endpoints of ``app`` are expected to raise to problem+json."""
     for kind, handler in _HANDLERS.items():
-        app.add_exception_handler(kind, handler)
+        if kind is not Exception:  # see unforeseen.py
+            app.add_exception_handler(kind, handler)
 
 
 async def answer_to(request: Request, error: Exception) -> Response:
@@ -329,6 +330,10 @@ async def _on_database_error(request: Request, error: Exception) -> Response:
     return problem_response(told)
 
 
+async def _on_client_gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody reads it
+
+
 async def _on_anything_else(request: Request, error: Exception) -> Response:
     _log.error("request failed", path=request.url.path, exc_info=error)
     detail = "the collector met an error of its own; its log has the details"
@@ -343,6 +348,7 @@ _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Respon
     InterfaceError: _on_database_error,
     PoolTimeoutError: _on_database_error,
     ConnectionError: _on_database_error,
+    ClientDisconnect: _on_client_gone,
     Exception: _on_anything_else,
 }
 _PROBLEM_OF_STATUS = {

@@ -105,6 +105,23 @@ def test_headers_that_trickle_in_are_cut_off_too(strict: CollectorProcess) -> No
         assert trickled(connection) < 200
 
 
+@pytest.mark.parametrize("route", ["PUT /v1/jobs/x/settings", "POST /v1/tokens", "POST /v1/frames"])
+def test_a_client_that_goes_away_in_its_body_is_no_error_of_the_collector(
+    strict: CollectorProcess, route: str
+) -> None:
+    with connect(strict) as connection:
+        connection.sendall(
+            f"{route} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer {TOKEN}\r\nContent-Length: 99\r\n\r\n{{".encode()
+        )
+        connection.shutdown(socket.SHUT_WR)
+        until_closed(connection)
+    assert strict.client().get_json("/healthz") == {"ok": True}
+    log = strict.log.read_text()
+    assert "Traceback" not in log
+    assert "request failed" not in log
+
+
 def test_a_kept_connection_may_pause_between_requests(strict: CollectorProcess) -> None:
     connection = http.client.HTTPConnection(urlsplit(strict.url).netloc, timeout=20)
     for _ in range(2):
