@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from paceline_service.jobs import apart_engine
+from paceline_service.settings import CollectorSettings
 from tests.integration.collector.kit import (
     CollectorProcess,
     bodies,
@@ -17,7 +21,8 @@ from tests.integration.collector.kit import (
     wait_for_state,
     wait_until,
 )
-from tests.simulator.job import Simulated
+from tests.simulator.job import Scenario, Simulated, simulate
+from tests.unit.service.checkpointed import committed, frames_of
 
 
 @pytest.fixture
@@ -85,3 +90,26 @@ def test_it_ends_with_the_collector_and_leaves_a_checkpoint(
 def processes_of(collector: CollectorProcess) -> list[int]:
     pid = collector.process.pid
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def test_where_no_process_can_be_started_frames_are_taken_and_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart_engine, "RESTART_S", 0.05)
+    settings = CollectorSettings(state_dir=tmp_path, log_level="error")
+    engine = apart_engine.ApartEngine(settings, lambda _: None, lambda _: None)
+    engine.start()
+    frames = committed(frames_of(simulate(Scenario(steps=4)), end=False), 4)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", str(tmp_path / "gone"))
+        engine.put(frames[:2])
+        await asyncio.sleep(0.2)
+        engine.put(frames[2:])
+        assert not engine.running
+        assert engine.backlog_bytes == 0  # they are read from the store
+    for _ in range(400):
+        if engine.running:
+            break
+        await asyncio.sleep(0.1)
+    assert engine.running
+    await engine.stop()

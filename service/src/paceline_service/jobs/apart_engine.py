@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from socket import socketpair
+from socket import socket, socketpair
 
 import structlog
 
@@ -160,12 +160,11 @@ class ApartEngine:
 
     def _start_process(self) -> None:
         assert self._loop is not None, "start() comes first"
-        ours, theirs = socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", _PROCESS, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+        try:
+            ours, self._process = _begun()
+        except OSError as error:  # too many processes or files, or no memory for one more
+            self._try_later("large jobs are not analysed: no process", error=str(error))
+            return
         self._channel = Channel(ours)
         self._channel.send(self._settings)
         self._ended = asyncio.Event()
@@ -232,14 +231,16 @@ class ApartEngine:
             self._ended.set()
         if self._stopping:
             return
-        lived_s = time.monotonic() - self._started_mono_s
-        delay_s = RESTART_S if lived_s > MAX_RESTART_S else self._restart_s
-        self._restart_s = min(2 * delay_s, MAX_RESTART_S)
-        _log.error(
-            "the analysis process died; its jobs are analysed again from the store",
-            status=status, jobs=len(self._attempts), seconds=delay_s,
-        )  # fmt: skip
-        assert self._loop is not None
+        if time.monotonic() - self._started_mono_s > MAX_RESTART_S:
+            self._restart_s = RESTART_S
+        self._try_later(
+            "the analysis process died; its jobs are analysed again from the store", status=status
+        )
+
+    def _try_later(self, what: str, **facts: object) -> None:
+        assert self._loop is not None, "start() comes first"
+        delay_s, self._restart_s = self._restart_s, min(2 * self._restart_s, MAX_RESTART_S)
+        _log.error(what, jobs=len(self._attempts), seconds=delay_s, **facts)
         self._restart = self._loop.call_later(delay_s, self._begin_again)
 
     def _begin_again(self) -> None:
@@ -247,14 +248,28 @@ class ApartEngine:
         if not self._attempts:
             return
         self._start_process()
-        assert self._channel is not None
-        for attempt in self._attempts.values():
+        for attempt in self._attempts.values() if self._channel is not None else ():
             self._channel.send(Load(number=next(self._numbers), attempt=attempt))
 
     def _wake(self, number: int) -> None:
         done = self._loads.get(number)
         if done is not None and not done.done():
             done.set_result(None)
+
+
+def _begun() -> tuple[socket, subprocess.Popen[bytes]]:
+    """Return a new process, and this end of what connects it."""
+    ours, theirs = socketpair()
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", _PROCESS, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError:
+            ours.close()
+            raise
+    return ours, process
 
 
 class Engines:
