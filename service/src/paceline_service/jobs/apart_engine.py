@@ -247,9 +247,11 @@ class ApartEngine:
         self._restart = None
         if not self._attempts:
             return
-        self._start_process()
-        for attempt in self._attempts.values() if self._channel is not None else ():
-            self._channel.send(Load(number=next(self._numbers), attempt=attempt))
+        channel = self._running_channel()
+        if channel is None:
+            return
+        for attempt in self._attempts.values():
+            channel.send(Load(number=next(self._numbers), attempt=attempt))
 
     def _wake(self, number: int) -> None:
         done = self._loads.get(number)
