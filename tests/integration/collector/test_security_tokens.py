@@ -146,6 +146,8 @@ def test_a_token_of_a_prefix_sends_reads_and_administers_within_it_only(
         chief.delete_json(f"/v1/tokens/{others['id']}")
     assert caught.value.status == 404
     assert status(secured.client(others["token"]), "/v1/jobs") == 200, "it was not revoked"
+    revoked = [line for line in secured.log.read_text().splitlines() if "token.revoke" in line]
+    assert not any(f"token {others['id']} " in line for line in revoked), "nor is that logged"
     listed = {row["job_prefix"] for row in chief.get_json("/v1/tokens")["tokens"]}
     assert listed == {"team-a", "team-a.llm"}
 

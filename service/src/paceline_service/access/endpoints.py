@@ -68,8 +68,10 @@ def tokens_router(database: Database, guard: Guard) -> APIRouter:
         """Revoke a token, for ever; scope `admin`. The answer shows it as it was before."""
         by = await guard.require(request, "admin")
         async with database.change() as connection:
-            row = await service.revoke(connection, token_id, audit.actor_of(request, by))
-            if row is None or not by.covers_prefix(row.job_prefix):
+            row = await service.revoke(
+                connection, token_id, audit.actor_of(request, by), reaches=by.covers_prefix
+            )
+            if row is None:
                 raise UnknownTokenError(
                     f"no token {token_id} within the reach of this one: list them with "
                     "`paceline tokens list`"

@@ -68,13 +68,15 @@ async def add_token(
     return row
 
 
-async def revoke_token(connection: AsyncConnection, token_id: int) -> TokenRow | None:
-    """Make a token useless for ever; return it as it was before, None where there is none."""
-    before = await _one(connection, Token.id == token_id)
-    if before is not None and before.revoked_wall_ns is None:
-        change = update(Token).where(Token.id == token_id).values(revoked_wall_ns=time.time_ns())
-        await connection.execute(change)
-    return before
+async def find_token(connection: AsyncConnection, token_id: int) -> TokenRow | None:
+    """Return a token by its number, also when it was revoked or has expired."""
+    return await _one(connection, Token.id == token_id)
+
+
+async def revoke_token(connection: AsyncConnection, token_id: int) -> None:
+    """Make a token useless for ever."""
+    change = update(Token).where(Token.id == token_id).values(revoked_wall_ns=time.time_ns())
+    await connection.execute(change)
 
 
 async def list_tokens(

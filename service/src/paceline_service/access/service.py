@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline.errors import ConfigError
 from paceline_service.access.audit import Actor, audit
-from paceline_service.access.repository import TokenRow, add_token, revoke_token
+from paceline_service.access.repository import (
+    TokenRow,
+    add_token,
+    find_token,
+    revoke_token,
+)
 from paceline_service.access.tokens import Grant, check_prefix, new_token, parse_scopes, token_hash
 
 MAX_NAME_CHARS = 128
@@ -61,10 +66,29 @@ async def create_token(
     return token, row
 
 
-async def revoke(connection: AsyncConnection, token_id: int, by: Actor) -> TokenRow | None:
-    """Revoke a token in the transaction of ``connection``; return it as it was before."""
-    before = await revoke_token(connection, token_id)
-    if before is not None and before.revoked_wall_ns is None:
+async def revoke(
+    connection: AsyncConnection,
+    token_id: int,
+    by: Actor,
+    *,
+    reaches: Callable[[str], bool] = lambda job_prefix: True,
+) -> TokenRow | None:
+    """Revoke a token in the transaction of ``connection``.
+
+    Args:
+        connection: of the transaction.
+        token_id: of the token.
+        by: who does it.
+        reaches: whether that one may revoke tokens of a job prefix.
+
+    Returns:
+        The token as it was before; None: there is none, or it is beyond reach.
+    """
+    before = await find_token(connection, token_id)
+    if before is None or not reaches(before.job_prefix):
+        return None
+    if before.revoked_wall_ns is None:
+        await revoke_token(connection, token_id)
         await audit(connection, by, "token.revoke", _target(before), old=token_json(before))
     return before
 
