@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import time
@@ -14,6 +15,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from paceline.errors import ConfigError
+from paceline_service.access.oidc.cookies import Signer
 from paceline_service.access.oidc.people import OidcPeople
 from paceline_service.settings import CollectorSettings
 from tests.integration.collector.kit import TOKEN, CollectorProcess, wait_until
@@ -298,13 +300,25 @@ def test_over_https_the_cookies_are_secure_and_bound_to_the_host(
     assert process.stop() == 0
 
 
-def test_tokens_work_while_the_provider_is_away(tmp_path: Path) -> None:
+def test_tokens_and_signing_out_work_while_the_provider_is_away(tmp_path: Path) -> None:
     provider = OidcProvider()
-    process = collector_for(tmp_path / "state", provider)
+    process = collector_for(tmp_path / "state", provider, SESSION_KEY="k" * 32)
     provider.close()
     status, content, _ = Browser(process.url).ask("GET", "/auth/login")
     assert (status, content["type"]) == (503, "urn:paceline:problem:provider-unavailable")
     assert process.client().jobs() == []
+    browser = Browser(process.url)
+    signed_in = {"sid": "s-1", "name": "ada", "scopes": ["read"], "jobs": ""}
+    signer = Signer(hashlib.sha256(b"k" * 32).digest())
+    browser.cookies["paceline-session"] = signer.sign("session", signed_in, 60)
+    kept = dict(browser.cookies)
+    assert browser.ask("GET", "/v1/jobs")[0] == 200
+    assert browser.ask("POST", "/auth/logout", Origin=process.url)[:2] == (
+        200, {"end_session": None},
+    )  # fmt: skip
+    assert browser.cookies == {}, "nor does any other gateway see it again"
+    browser.cookies = kept
+    assert browser.ask("GET", "/v1/jobs")[0] == 401
     assert process.stop() == 0
 
 

@@ -7,6 +7,7 @@ gateway can end it and another browser cannot.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -20,7 +21,11 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from paceline_service.access.oidc.claims import check_login, checked_claims, key_id_of
 from paceline_service.access.oidc.people import LOGIN, SESSION, OidcPeople
 from paceline_service.access.schemas import SessionView
-from paceline_service.errors import AuthenticationError, PermissionDeniedError
+from paceline_service.errors import (
+    AuthenticationError,
+    PermissionDeniedError,
+    ProviderUnavailableError,
+)
 
 LOGIN_S = 600.0
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -133,7 +138,9 @@ def _add_login(router: APIRouter, people: OidcPeople) -> None:
         if content is not None:
             people.check_origin(request)
             people.remember(content["sid"], settings.session_s)
-            end = (await provider.document()).get("end_session_endpoint")
+            end = None
+            with contextlib.suppress(ProviderUnavailableError):  # the session here ends in any case
+                end = (await provider.document()).get("end_session_endpoint")
             if isinstance(end, str):
                 back = {
                     "client_id": settings.oidc_client_id,
