@@ -46,7 +46,7 @@ class Helper:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
-                preexec_fn=_die_with_parent if dies_with_parent else None,
+                preexec_fn=die_with_parent if dies_with_parent else None,
             )
 
     @property
@@ -128,7 +128,11 @@ def start_collector(state_dir: Path, env: Mapping[str, str], token: str) -> tupl
     )
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have this process end when the one that started it is killed (``preexec_fn``).
+
+    Its parent is the thread that started it, so that has to live on.
+    """
     # Were `paceline run` killed with -9, nobody else would ever end the collector.
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

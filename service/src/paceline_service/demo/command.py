@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from paceline_service.demo.expect import Expectation, parse_expectation
 from paceline_service.demo.feed import Feed
 from paceline_service.demo.live import View, plain_line, render, save_picture
 from paceline_service.demo.processes import Collector, Job, without_paceline
+from paceline_service.demo.scratch import scratch_directory
 from paceline_service.demo.session import (
     keep_page,
     require_torch,
@@ -49,10 +49,8 @@ def main(argv: Sequence[str]) -> int:
         if options.steps < MIN_STEPS:
             raise ConfigError(f"--steps {options.steps} shows nothing; give {MIN_STEPS} or more")
         require_torch("the demonstration")
-        with tempfile.TemporaryDirectory(
-            prefix="paceline-demo-", ignore_cleanup_errors=True
-        ) as directory:
-            return _run(options, expectation, Path(directory), console)
+        with scratch_directory("paceline-demo-") as directory:
+            return _run(options, expectation, directory, console)
     except PacelineError as error:
         print(f"paceline demo: {error}", file=sys.stderr)
         return error.exit_code
@@ -100,7 +98,7 @@ def _run(
         collector = Collector(directory, blind, token, options.port)
         try:
             console.print(f"The page: [underline]{collector.url}/[/]", soft_wrap=True)
-            environment = job_environment(os.environ, collector.url, token, Path(rings))
+            environment = job_environment(os.environ, collector.url, token, rings)
             report = _watch_job(options, collector.url, environment, console)
             _show(report, options.report, console)
             status = 0

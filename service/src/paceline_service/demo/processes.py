@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from paceline.errors import TransportError
+from paceline.run.helpers import die_with_parent
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -27,6 +28,8 @@ KEPT_LINES = 200
 
 class Collector:
     """A collector process with its own token and database, for as long as this object lives.
+
+    It also ends when this process, or the thread that made it, is killed.
 
     Args:
         directory: where its database and its output go.
@@ -65,6 +68,7 @@ class Collector:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )  # fmt: skip
         try:
             self.url = self._wait_until_ready(ready_file)
@@ -122,6 +126,7 @@ class Job:
             text=True,
             errors="replace",
             start_new_session=True,
+            preexec_fn=die_with_parent,
         )
         self._reader = threading.Thread(target=self._read, name="demo-job-output", daemon=True)
         self._reader.start()

@@ -6,9 +6,9 @@ import importlib.util
 import os
 import re
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
@@ -18,6 +18,7 @@ from rich.console import Console
 from paceline.errors import ConfigError
 from paceline_service.demo.feed import Feed
 from paceline_service.demo.processes import Collector, Job
+from paceline_service.demo.scratch import scratch_directory
 
 POLL_PERIOD_S = 0.5
 DRAIN_TIMEOUT_S = 20.0
@@ -39,12 +40,10 @@ def require_torch(what: str) -> None:
         )
 
 
-def ring_directory(directory: Path) -> tempfile.TemporaryDirectory[str]:
+def ring_directory(directory: Path) -> AbstractContextManager[Path]:
     """Return a directory for rings, in shared memory where that can be written."""
     memory = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else directory
-    return tempfile.TemporaryDirectory(
-        prefix="paceline-demo-", dir=memory, ignore_cleanup_errors=True
-    )
+    return scratch_directory("paceline-rings-", memory)
 
 
 def watch(job: Job, feed: Feed, show: Callable[[], None]) -> None:

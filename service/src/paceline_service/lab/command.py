@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -18,6 +17,7 @@ from paceline_service.commands.figures import HtmlOption, PngOption
 from paceline_service.commands.output import Format
 from paceline_service.commands.run import run_command
 from paceline_service.demo.processes import Collector
+from paceline_service.demo.scratch import scratch_directory
 from paceline_service.demo.session import keep_page, require_torch, ring_directory, terminate
 from paceline_service.lab.hook import build, wants_build
 from paceline_service.lab.links import fit_wires
@@ -122,12 +122,12 @@ def _lab(
         if not build():
             console.print("It could not be compiled; some transfers are told as bounds.")
     with (
-        tempfile.TemporaryDirectory(prefix="paceline-lab-", ignore_cleanup_errors=True) as inner,
-        ring_directory(Path(inner)) as rings,
+        scratch_directory("paceline-lab-") as inner,
+        ring_directory(inner) as rings,
     ):
-        collector = Collector(Path(inner), os.environ, new_token(), port)
+        collector = Collector(inner, os.environ, new_token(), port)
         try:
-            return _train(options, collector, Path(inner), Path(rings), console,
+            return _train(options, collector, inner, rings, console,
                           output_format, html, png, keep)  # fmt: skip
         finally:
             collector.close()
