@@ -26,8 +26,7 @@ Checks = dict[str, str]
 
 async def readiness(collector: Collector) -> Checks:
     """Return every check; the collector is ready when all are empty."""
-    bus = collector.bus.readiness() if collector.bus is not None else {}
-    checks = {name: "" if ok else f"{name} is not ready" for name, ok in bus.items()}
+    checks = collector.bus.readiness() if collector.bus is not None else {}
     if not collector.analyses:
         # Frames are taken while the database is away, and what is read is refused by itself.
         return checks

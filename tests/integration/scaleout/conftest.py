@@ -10,6 +10,7 @@ import pytest
 from paceline.vocabulary import Phase
 from tests.integration.collector.kit import CollectorProcess, bodies, senders
 from tests.integration.postgres import PostgresServer
+from tests.integration.scaleout.credentials import Authority
 from tests.integration.scaleout.kit import Cluster, ended_report, send
 from tests.integration.scaleout.nats import NatsServer
 from tests.simulator.job import Fault, Scenario, Simulated, simulate
@@ -30,9 +31,10 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Two gateways and two analyzers; a test that ends one of them starts it again."""
     directory = tmp_path_factory.mktemp("scaleout")
-    nats = NatsServer(directory / "nats").start()
+    authority = Authority()
+    nats = NatsServer(directory / "nats", authority.config).start()
     name = f"scaleout{os.getpid()}"
-    made = Cluster(directory, nats, postgres.create(name))
+    made = Cluster(directory, nats, postgres.create(name), authority)
     try:
         yield made.start()
     finally:

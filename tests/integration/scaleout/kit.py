@@ -11,9 +11,17 @@ from paceline_service.bus.subjects import partition_of
 from paceline_service.client import Client, ProblemError
 from tests.integration.collector.kit import CollectorProcess, is_ready, wait_until
 from tests.integration.postgres import rows
+from tests.integration.scaleout.credentials import Authority
 from tests.integration.scaleout.nats import NatsServer
 
 LEASE_S = "2"
+STREAM = [f"$JS.API.STREAM.{what}.PACELINE_FRAMES" for what in ("INFO", "CREATE", "UPDATE")]
+PUBLISH = {
+    "gateway": ["paceline.frames.>", *STREAM],
+    "analyzer": ["$JS.API.CONSUMER.>", "$JS.ACK.PACELINE_FRAMES.>", *STREAM],
+}
+"""What each role has to be allowed; docs/scale-out.md says the same."""
+SUBSCRIBE = ["_INBOX.>"]
 
 
 class Cluster:
@@ -23,14 +31,23 @@ class Cluster:
         directory: of their files.
         nats: the bus.
         database_url: the one database.
+        authority: makes their credentials for the bus; no process may do more than it has to.
     """
 
-    def __init__(self, directory: Path, nats: NatsServer, database_url: str) -> None:
+    def __init__(
+        self, directory: Path, nats: NatsServer, database_url: str, authority: Authority
+    ) -> None:
         self.nats = nats
         self.database_url = database_url
         self._directory = directory
-        self.gateways = [self._process(f"gateway-{one}", "gateway") for one in range(2)]
-        self.analyzers = [self._process(f"analyzer-{one}", "analyzer") for one in range(2)]
+        everything = [subject for may in PUBLISH.values() for subject in may]
+        self.credentials = {
+            role: authority.user(directory / f"{role}.creds", publish=may, subscribe=SUBSCRIBE)
+            for role, may in {**PUBLISH, "all": everything}.items()
+        }
+        self.anything = authority.user(directory / "anything.creds")
+        self.gateways = [self.process(f"gateway-{one}", "gateway") for one in range(2)]
+        self.analyzers = [self.process(f"analyzer-{one}", "analyzer") for one in range(2)]
 
     @property
     def processes(self) -> list[CollectorProcess]:
@@ -91,10 +108,11 @@ class Cluster:
         )
         return int(rows(self.database_url, query, job)[0][0])
 
-    def _process(self, name: str, role: str) -> CollectorProcess:
+    def process(self, name: str, role: str) -> CollectorProcess:
         return BusProcess(
             self._directory / name, database_url=self.database_url,
             PACELINE_SERVE_ROLE=role, PACELINE_SERVE_BUS=self.nats.url,
+            PACELINE_SERVE_BUS_CREDENTIALS=str(self.credentials[role]),
             PACELINE_SERVE_BUS_MAX_BYTES=str(256 << 20), PACELINE_SERVE_LEASE_S=LEASE_S,
         )  # fmt: skip
 

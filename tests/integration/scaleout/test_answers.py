@@ -10,11 +10,11 @@ import pytest
 
 from paceline.wire.codec import encode_frame, encode_rows
 from paceline.wire.frames import Frame
-from paceline_service.client import Client
+from paceline_service.client import Client, ProblemError
 from tests.integration.collector.kit import bodies, is_ready, senders, wait_until
-from tests.integration.postgres import PostgresServer
 from tests.integration.scaleout.conftest import without_name
-from tests.integration.scaleout.kit import BusProcess, Cluster, ended_report, metric, send
+from tests.integration.scaleout.credentials import Authority
+from tests.integration.scaleout.kit import Cluster, ended_report, metric, send
 from tests.simulator.job import Simulated
 
 
@@ -97,16 +97,42 @@ def test_every_role_says_what_it_does(cluster: Cluster) -> None:
     assert metric(gateway, "paceline_ingest_frames_total") > 0
 
 
+def test_a_gateway_with_wrong_credentials_says_so_and_takes_right_ones_without_a_restart(
+    cluster: Cluster, slow: Simulated, tmp_path: Path
+) -> None:
+    path = Authority().user(tmp_path / "of-a-stranger.creds")
+    secrets = [part for part in path.read_text().split() if len(part) > 50]
+    gateway = cluster.process("refused", "gateway")
+    gateway.environment["PACELINE_SERVE_BUS_CREDENTIALS"] = str(path)
+    try:
+        client = gateway.start().client()
+
+        def reason() -> str:
+            with pytest.raises(ProblemError) as unready:
+                client.get_json("/readyz")
+            assert unready.value.status == 503
+            return str(unready.value.problem["reasons"]["bus"])
+
+        words = f"NATS refuses the credentials {path}"
+        wait_until(lambda: words in reason())
+        assert "nsc generate creds" in reason()
+        sender = senders(slow, job="refused")[0]
+        with pytest.raises(ProblemError, match="NATS refuses the credentials"):
+            client.post_frames(sender.frame([]))
+        told = gateway.log.read_text() + reason()
+        assert len(secrets) == 2
+        assert not [one for one in secrets if one in told]
+        path.write_text(cluster.credentials["gateway"].read_text())
+        wait_until(lambda: is_ready(client))
+        assert client.post_frames(sender.frame([]))["accepted"] == 1
+    finally:
+        assert gateway.stop() == 0
+
+
 @pytest.mark.slow
-def test_one_process_does_both(
-    cluster: Cluster, tmp_path: Path, postgres: PostgresServer, slow: Simulated,
-    expected: dict[str, Any],
-) -> None:  # fmt: skip
+def test_one_process_does_both(cluster: Cluster, slow: Simulated, expected: dict[str, Any]) -> None:
     """A stream of its own is not possible on one server: it takes its share of the cluster."""
-    both = BusProcess(
-        tmp_path / "both", database_url=cluster.database_url, PACELINE_SERVE_BUS=cluster.nats.url,
-        PACELINE_SERVE_BUS_MAX_BYTES=str(256 << 20), PACELINE_SERVE_LEASE_S="2",
-    ).start()  # fmt: skip
+    both = cluster.process("both", "all").start()
     try:
         client = both.client()
         wait_until(lambda: cluster.owned() == [21, 21, 22], 60)

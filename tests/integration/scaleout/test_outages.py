@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 
 from paceline_service.bus.subjects import subject_of
@@ -13,6 +12,7 @@ from paceline_service.client import ProblemError
 from tests.integration.collector.kit import TOKEN, bodies, senders, wait_until
 from tests.integration.postgres import PostgresServer, rows
 from tests.integration.scaleout.conftest import without_name
+from tests.integration.scaleout.credentials import connect
 from tests.integration.scaleout.kit import Cluster, ended_report, metric, send, send_one
 from tests.integration.sidecar_kit import Processes
 from tests.simulator.job import Simulated
@@ -115,7 +115,7 @@ def test_a_message_that_is_no_frame_is_counted_and_taken_out_and_others_pass(
     cluster: Cluster, slow: Simulated, expected: dict[str, Any]
 ) -> None:
     async def publish(subject: str, data: bytes) -> None:
-        connection = await nats.connect(cluster.nats.url)
+        connection = await connect(cluster.nats.url, cluster.anything)
         await connection.jetstream().publish(subject, data)
         await connection.close()
 

@@ -92,12 +92,41 @@ def test_a_bus_with_sqlite_is_refused_with_the_remedy(tmp_path: Path) -> None:
         bus_parts(told, Database(told.database_url))
 
 
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (None, "cannot be read: No such file"),
+        ("SUAKQ3 is no key", "have no NATS USER JWT and no USER NKEY SEED in them: nsc generate"),
+        (
+            "-----BEGIN NATS USER JWT-----\na.b.c\n------END NATS USER JWT------\n"
+            "-----BEGIN USER NKEY SEED-----\nSUAKQ3\n------END USER NKEY SEED------\n",
+            "is not whole, or not that of a user",
+        ),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_refused_at_the_start_without_their_secret(
+    tmp_path: Path, text: str | None, part: str
+) -> None:
+    path = tmp_path / "user.creds"
+    if text is not None:
+        path.write_text(text)
+    told = settings(
+        tmp_path, bus="nats://127.0.0.1:1", bus_credentials=path, database="postgresql://a/b"
+    )
+    with pytest.raises(ConfigError) as refused:
+        bus_parts(told, Database(told.database_url))
+    assert part in str(refused.value)
+    assert str(path) in str(refused.value)
+    assert "SUAKQ3" not in str(refused.value)
+
+
 def test_the_password_of_a_bus_is_not_shown(tmp_path: Path) -> None:
     told = settings(tmp_path, bus="nats://user:hunter2@a:4222,nats://b:4222")
     assert "hunter2" not in repr(told)
     assert told.bus_servers == ["nats://user:hunter2@a:4222", "nats://b:4222"]
     bus = Bus(told.bus_servers, stream="S", limits=api.StreamConfig())
     assert bus.shown == "a:4222,b:4222"
+    assert Bus(["nats://a"], stream="S", limits=api.StreamConfig()).shown == "a:4222"
 
 
 def test_without_a_bus_nats_is_not_imported() -> None:

@@ -75,11 +75,12 @@ class Acks:
                 self._waiting.pop(token, None)
         return [answer.result() for answer in answers.values()]
 
-    def give_up(self) -> None:
-        """The connection is lost: the answers that are waited for will not come."""
+    def give_up(self, why: str = "") -> None:
+        """The answers that are waited for will not come; without ``why`` the connection is lost."""
+        answer = Ack(error=Refusal(code=503, description=why)) if why else LOST
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_result(LOST)
+                waiting.set_result(answer)
 
     async def _on_answer(self, message: Msg) -> None:
         waiting = self._waiting.get(message.subject[len(self._inbox) + 1 :])

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from nats.js.errors import NotFoundError
@@ -111,6 +112,7 @@ class Analyzer:
         for partition, epoch in epochs.items():
             worker = PartitionWorker(
                 self._bus, partition, epoch, self._commits, lambda: self._engine.has_room,
+                partial(self.ownership.holds, partition, epoch),
                 max_world_size=self._max_world_size, stats=self._stats,
             )  # fmt: skip
             task = asyncio.create_task(worker.run(), name=f"paceline-partition-{partition}")
@@ -151,7 +153,9 @@ class Analyzer:
             for partition, one in list(self._running.items()):
                 if one.worker.bound:
                     with contextlib.suppress(*BUS_ERRORS, BusUnavailableError, NotFoundError):
-                        self._stats.lag[partition] = await one.worker.lag()
+                        lag = await one.worker.lag()
+                        if self._running.get(partition) is one:  # and not lost meanwhile
+                            self._stats.lag[partition] = lag
             await asyncio.sleep(LAG_S)
 
 

@@ -101,6 +101,12 @@ class Ownership:
             self._soon.set()  # to learn at once what else is lost
         return foreign
 
+    async def holds(self, partition: int, epoch: int) -> bool:
+        """Ask the database whether this process has the lease of that epoch."""
+        async with self._database.engine.begin() as connection:
+            held = await leases.hold(connection, self.owner, {partition})
+        return held.get(partition) == epoch
+
     async def _run(self) -> None:
         while True:
             try:

@@ -136,12 +136,18 @@ class BusParts:
         """Whether the jobs of the partitions that are owned are in memory."""
         return self.analyzer is None or self.analyzer.rebuilt
 
-    def readiness(self) -> dict[str, bool]:
-        """Return what has to be true of the bus for this process to do its part."""
-        checks = {"bus": self.bus.connected}
+    def readiness(self) -> dict[str, str]:
+        """Return what this process needs to do its part: what is wrong with it, or nothing."""
+        checks = {"bus": self.bus.trouble}
         if self.analyzer is not None:
-            checks["leases"] = self.analyzer.ownership.fresh
-            checks["partitions"] = self.analyzer.taking
+            checks["leases"] = (
+                ""
+                if self.analyzer.ownership.fresh
+                else ("the database has taken no heartbeat within the time of a lease")
+            )
+            checks["partitions"] = (
+                "" if self.analyzer.taking else ("messages of some partitions are not taken yet")
+            )
         return checks
 
     def owns(self, job: str) -> bool:

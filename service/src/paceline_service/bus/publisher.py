@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from paceline.wire.codec import Rejected
-from paceline_service.bus.acks import Refusal
+from paceline_service.bus.acks import NO_STREAM, Refusal
 from paceline_service.bus.connection import BUS_ERRORS, HEADERS_BYTES, Bus
 from paceline_service.bus.stats import BusStats
 from paceline_service.bus.subjects import message_id, subject_of
@@ -102,6 +102,8 @@ class Publisher:
             why = str(error) or type(error).__name__
             raise BusUnavailableError(f"the bus took not all of the frames: {why}") from error
         for answer in answers:
+            if answer is NO_STREAM:
+                self._bus.look_for_stream()
             if answer.error is not None:
                 raise _refused(answer.error)
             outcome.duplicate += answer.duplicate

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from paceline_service.bus.parts import BusParts
     from paceline_service.settings import CollectorSettings
 
+_NEEDED = ("nats", "cryptography")
 BUS_SLACK_S = 4.0
 """What the bus adds between a rank and its settings: two reads of them, and a frame's wait."""
 
@@ -20,8 +21,8 @@ def bus_parts(settings: CollectorSettings, database: Database) -> BusParts | Non
     """Return the parts that the settings ask for; None where everything is one process.
 
     Raises:
-        ConfigError: a role without a bus, a bus without PostgreSQL, or no client for NATS or for
-            its credentials.
+        ConfigError: a role without a bus, a bus without PostgreSQL, no client for NATS, or
+            credentials that cannot be used.
     """
     if not settings.bus_servers:
         if settings.role != "all":
@@ -35,13 +36,18 @@ def bus_parts(settings: CollectorSettings, database: Database) -> BusParts | Non
             "--bus shares the jobs with other processes, and they need one PostgreSQL: give "
             "--database postgresql://..., or leave --bus out (docs/scale-out.md)"
         )
-    if importlib.util.find_spec("nats") is None:
-        raise ConfigError("--bus needs nats-py: pip install 'paceline-service[nats]'")
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"--bus needs {' and '.join(missing)}: pip install 'paceline-service[nats]'"
+        )
+    from paceline_service.bus.credentials import Credentials, CredentialsError
+
     if settings.bus_credentials is not None:
-        if importlib.util.find_spec("nkeys") is None:
-            raise ConfigError("NATS credentials need nkeys: pip install 'nats-py[nkeys]'")
-        if not settings.bus_credentials.is_file():
-            raise ConfigError(f"there is no file of NATS credentials at {settings.bus_credentials}")
+        try:
+            Credentials(settings.bus_credentials).read()
+        except CredentialsError as error:
+            raise ConfigError(f"PACELINE_SERVE_BUS_CREDENTIALS: {error}") from None
     from paceline_service.bus.parts import BusParts
 
     return BusParts(

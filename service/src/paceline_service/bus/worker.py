@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from paceline_service.bus.connection import BUS_ERRORS, Bus
 from paceline_service.bus.stats import BusStats
+from paceline_service.bus.stream import STREAM_NOT_FOUND
 from paceline_service.bus.subjects import filter_of, partition_of
 from paceline_service.errors import (
     BusUnavailableError,
@@ -57,6 +58,7 @@ class PartitionWorker:
         epoch: of the lease; the consumer bears it, so that an earlier owner has none.
         commits: writes the frames.
         has_room: whether the analysis can take more.
+        is_owned: asks the database whether the lease still holds.
         max_world_size: most ranks of one job.
         stats: what is counted.
     """
@@ -68,6 +70,7 @@ class PartitionWorker:
         epoch: int,
         commits: GroupCommit,
         has_room: Callable[[], bool],
+        is_owned: Callable[[], Awaitable[bool]],
         *,
         max_world_size: int,
         stats: BusStats,
@@ -77,6 +80,7 @@ class PartitionWorker:
         self._epoch = epoch
         self._commits = commits
         self._has_room = has_room
+        self._is_owned = is_owned
         self._max_world_size = max_world_size
         self._stats = stats
         self._batch = BATCH_MESSAGES // 4
@@ -92,6 +96,8 @@ class PartitionWorker:
             except LeaseLostError:
                 return
             except (*BUS_ERRORS, BusUnavailableError) as error:
+                if isinstance(error, NotFoundError) and error.err_code == STREAM_NOT_FOUND:
+                    self._bus.look_for_stream()
                 _log.warning("a partition waits for the bus", partition=self._partition,
                              error=f"{type(error).__name__}: {error}")  # fmt: skip
             except Exception as error:
@@ -128,17 +134,23 @@ class PartitionWorker:
     async def _bind(self, generation: int) -> JetStreamContext.PullSubscription:
         """Make a consumer of this lease in the place of those before it.
 
-        What was delivered to those and not acknowledged comes again at once, and in order.
+        What was delivered to those and not acknowledged comes again at once, and in order: also
+        what was delivered to one of this lease, before an error.
         """
         js, stream = self._bus.js, self._bus.stream
         prefix = f"frames-{self._partition}-"
         self._consumer = f"{prefix}{self._epoch}-{generation}"
         for info in await js.consumers_info(stream):
-            if info.name.startswith(prefix) and info.name != self._consumer:
-                if int(info.name[len(prefix) :].split("-")[0]) > self._epoch:
+            if not info.name.startswith(prefix):
+                continue
+            if int(info.name[len(prefix) :].split("-")[0]) > self._epoch:
+                if not await self._is_owned():
                     raise LeaseLostError("a later lease has a consumer already")
-                with contextlib.suppress(NotFoundError):
-                    await js.delete_consumer(stream, info.name)
+                # The database counts anew, or from a backup: nobody has that lease any more.
+                _log.warning("a consumer of a lease that the database does not know is deleted",
+                             consumer=info.name)  # fmt: skip
+            with contextlib.suppress(NotFoundError):
+                await js.delete_consumer(stream, info.name)
         config = api.ConsumerConfig(
             durable_name=self._consumer, filter_subject=filter_of(self._partition),
             ack_policy=api.AckPolicy.EXPLICIT, ack_wait=ACK_WAIT_S, max_deliver=-1,
