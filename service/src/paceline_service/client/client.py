@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -32,7 +31,7 @@ class Client(Connection):
         """
         headers = {"Content-Type": types.FRAMES_CONTENT_TYPE}
         return cast(
-            types.FramesAnswer, json.loads(self._request("POST", FRAMES_PATH, body, headers))
+            types.FramesAnswer, self._request_json("POST", FRAMES_PATH, body, headers)
         )
 
     def jobs(self, **chosen: object) -> list[types.JobRow]:

@@ -88,7 +88,7 @@ class Connection:
             ProblemError: the collector answered with an error.
             TransportError: it cannot be reached.
         """
-        return json.loads(self._request("GET", _target(path, query), None, {}))
+        return self._request_json("GET", _target(path, query), None, {})
 
     def put_json(self, path: str, content: Mapping[str, Any]) -> Any:
         """Put ``content`` at ``path`` and return the answer; raises as ``get_json``."""
@@ -100,7 +100,7 @@ class Connection:
 
     def delete_json(self, path: str) -> Any:
         """Delete what is at ``path`` and return the answer; raises as ``get_json``."""
-        return json.loads(self._request("DELETE", path, None, {}))
+        return self._request_json("DELETE", path, None, {})
 
     def stream(self, path: str, **query: object) -> Iterator[bytes]:
         """Yield what is at ``path`` in chunks, for example an event log.
@@ -132,7 +132,16 @@ class Connection:
 
     def _send_json(self, method: str, path: str, content: Mapping[str, Any]) -> Any:
         headers = {"Content-Type": "application/json"}
-        return json.loads(self._request(method, path, json.dumps(content).encode(), headers))
+        return self._request_json(method, path, json.dumps(content).encode(), headers)
+
+    def _request_json(
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str]
+    ) -> Any:
+        raw = self._request(method, target, body, headers)
+        try:
+            return json.loads(raw)
+        except ValueError as error:
+            raise self._elsewhere("the answer is no JSON") from error
 
     def _request(
         self, method: str, target: str, body: bytes | None, headers: dict[str, str]
@@ -225,6 +234,10 @@ class Connection:
             raise self._unreachable(error) from error
         if response.status >= 400:
             raise problem_of(response)
+        if why := _why_not_ours(response):
+            response.close()
+            connection.close()
+            raise self._elsewhere(why)
         return response
 
     def _read(self, response: http.client.HTTPResponse, size: int | None = None) -> bytes:
@@ -232,6 +245,12 @@ class Connection:
             return response.read(size)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
+
+    def _elsewhere(self, why: str) -> TransportError:
+        return TransportError(
+            f"what answers at {self.url} is not the API of a collector: {why}; is PACELINE_URL its "
+            "address, with https where it wants that?"
+        )
 
     def _unreachable(self, error: Exception) -> TransportError:
         if advice := tls_advice(error):
@@ -249,3 +268,13 @@ def _target(path: str, query: Mapping[str, object]) -> str:
         if value is not None
     }
     return path + ("?" + urlencode(given, doseq=True) if given else "")
+
+
+def _why_not_ours(response: http.client.HTTPResponse) -> str:
+    """Return why no collector can have answered like that; empty: it can."""
+    if response.status // 100 == 3 and response.status != http.HTTPStatus.NOT_MODIFIED:
+        where = response.headers.get("Location", "nowhere")
+        return f"the answer is {response.status} and leads to {where[:200]}"
+    if (kind := response.headers.get_content_type()) == "text/html":
+        return f"the answer is of type {kind}"
+    return ""
