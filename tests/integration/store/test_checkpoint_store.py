@@ -8,15 +8,32 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select, update
 
-from paceline_service.jobs import checkpoint_store, persist
+from paceline_service.analysis.job import JobAnalysis
+from paceline_service.jobs import checkpoint_store, details_store, persist
 from paceline_service.jobs.checkpoint_codec import fingerprint, pack, unpack
+from paceline_service.jobs.live import LiveAttempt
 from paceline_service.jobs.persist import Persister
 from paceline_service.jobs.snapshot import Captured, Update
 from paceline_service.store.database import Database
 from paceline_service.store.migrate import migrate
-from paceline_service.store.models import Checkpoint, CheckpointPart, Job, JobAttempt, StepSummary
-from tests.simulator.job import Scenario, simulate
-from tests.unit.service.checkpointed import START_NS, attempt_of, committed, frames_of, fresh
+from paceline_service.store.models import (
+    Checkpoint,
+    CheckpointPart,
+    Job,
+    JobAttempt,
+    Lane,
+    RankWindow,
+    StepSummary,
+)
+from tests.simulator.job import Phase, Scenario, simulate
+from tests.unit.service.checkpointed import (
+    OPTIONS,
+    START_NS,
+    attempt_of,
+    committed,
+    frames_of,
+    fresh,
+)
 
 ATTEMPT = attempt_of(4)
 FRAMES = 80
@@ -154,3 +171,45 @@ async def test_what_another_version_wrote_is_not_even_read(database: Database) -
         stored = await checkpoint_store.read(connection, ATTEMPT.id)
     assert stored is not None
     assert (stored.fingerprint, stored.body) == ("f" * 64, b"")
+
+
+def drawn(world_size: int) -> JobAnalysis:
+    return JobAnalysis(world_size, replace(OPTIONS, details=True))
+
+
+async def test_lanes_and_windows_behind_a_checkpoint_are_stored_once_after_a_kill(
+    database: Database,
+) -> None:
+    slow_steps = Scenario(steps=100, seed=5, phase_ms=dict.fromkeys(Phase, 80.0))
+    items = committed(frames_of(simulate(slow_steps), end=False), 4)
+    at_checkpoint, at_kill = 80, 150  # frames; the second window, steps 25 to 49, is open at 80
+
+    async def go_on(live: LiveAttempt, first: int, last: int) -> None:
+        for item in items[first:last]:
+            live.push(item, 1.0)
+        made = live.tick(2.0, items[last - 1].received_wall_ns)
+        assert made is not None
+        async with database.write() as connection:
+            await details_store.save(connection, ATTEMPT.id, made.details)
+
+    async def stored() -> list[list[tuple[Any, ...]]]:
+        queries = (
+            select(Lane.start_wall_ns, Lane.rank, Lane.end_wall_ns, Lane.step, Lane.kind),
+            select(RankWindow.rank, RankWindow.first_step, RankWindow.last_step, RankWindow.steps),
+        )
+        async with database.read() as connection:
+            told = [(await connection.execute(query)).all() for query in queries]
+        return [sorted(tuple(row) for row in rows) for rows in told]
+
+    live = fresh(4, drawn)
+    await go_on(live, 0, at_checkpoint)
+    kept = live.dump()
+    await go_on(live, at_checkpoint, at_kill)
+    behind = await stored()
+    again = fresh(4, drawn)
+    again.restore(kept, at_checkpoint)
+    await go_on(again, at_checkpoint, at_kill)
+    assert await stored() == behind
+    lanes, windows = behind
+    assert max(step for *_, step, _ in lanes) > 60
+    assert [row[1:3] for row in windows if row[0] == 3] == [(0, 24), (25, 49)]

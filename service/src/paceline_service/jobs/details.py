@@ -56,6 +56,10 @@ class DetailKeeper:
             self.lanes.compare(self._windows.mean_self_ns)
         self._ready.lanes += self.lanes.of_step(row, row.detail, to_wall)
 
+    def begin_anew(self) -> None:
+        """The process before told more than this one knows: its rows are replaced."""
+        self._begun = False
+
     def finish(self) -> None:
         """No more steps will come."""
         self._ready.windows += self._windows.close()

@@ -16,14 +16,21 @@ from paceline_service.store.database import insert_or_ignore
 from paceline_service.store.models import Lane, RankWindow
 from paceline_service.store.sizes import LANES, ROW_BYTES, WINDOWS, add_bytes
 
+_SLACK_NS = 3600 * 10**9
+"""What is replaced began no longer before what replaces it: only so much of the keys is read."""
+
 
 async def save(connection: AsyncConnection, attempt_id: int, details: Details) -> None:
     """Store lanes and windows; what an analysis that began anew had stored before is replaced."""
     if (first := details.first_step) >= 0:
-        mine = (Lane.attempt_id == attempt_id) & (Lane.step >= first)
-        await _delete(connection, Lane, LANES, mine)
-        mine = (RankWindow.attempt_id == attempt_id) & (RankWindow.last_step >= first)
-        await _delete(connection, RankWindow, WINDOWS, mine)
+        starts_ns = [row[0] for rows in (details.lanes, details.windows) for row in rows]
+        since_ns = min(starts_ns, default=0) - _SLACK_NS
+        for model, name, behind in (
+            (Lane, LANES, Lane.step >= first),
+            (RankWindow, WINDOWS, RankWindow.last_step >= first),
+        ):
+            mine = (model.attempt_id == attempt_id) & (model.start_wall_ns >= since_ns)
+            await _delete(connection, model, name, mine & behind)
     await _insert(connection, attempt_id, Lane, LANES, LANE_COLUMNS, details.lanes)
     await _insert(connection, attempt_id, RankWindow, WINDOWS, WINDOW_COLUMNS, details.windows)
 

@@ -176,6 +176,7 @@ class LiveAttempt:
         )  # fmt: skip
         for name in _WRITTEN:
             setattr(self, name, state[name])
+        self._details.begin_anew()
         self._dirty = True
 
     def heard(self, now_mono_s: float, now_wall_ns: int) -> None:
