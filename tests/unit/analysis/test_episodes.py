@@ -89,6 +89,24 @@ def test_one_slow_rank_does_not_accuse_its_node() -> None:
     assert named(job) == [17]
 
 
+def test_a_slow_rank_does_not_accuse_a_node_that_is_a_pipeline_stage_of_its_own() -> None:
+    """The places of peers that are all on one node say nothing of that node."""
+    stages = [np.arange(8 * stage, 8 * stage + 8) for stage in range(4)]
+    job = Job(ranks=32, jitter=0.02, ranks_per_node=8, groups=stages, seed=4)
+    job.slow(1, 0.3, since=300)
+    job.run(600)
+    assert named(job) == [1]
+
+
+def test_a_slow_node_is_named_where_stages_lie_across_nodes() -> None:
+    stages = [np.arange(16 * stage, 16 * stage + 16) for stage in range(3)]
+    job = Job(ranks=48, jitter=0.02, ranks_per_node=8, groups=stages, seed=2)
+    job.slow(list(range(8, 16)), 0.02, since=600)
+    job.run(760)
+    assert set(named(job)) <= set(range(8, 16))
+    assert len(named(job)) >= 4
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_few_peers_do_not_cap_the_evidence(ranks: int) -> None:
     """Places alone need ln(K gamma) / ln K steps: 22 of two peers, the past takes fewer."""

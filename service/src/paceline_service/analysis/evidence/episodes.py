@@ -154,7 +154,7 @@ class EpisodeTracker:
         placed = plan.place(residual)
         weights, scores = placed.bets()
         self._by_peers.bet(placed.ranks, weights * self._factors[placed.ranks, None])
-        self._by_node.see(placed.ranks, scores, busy, self._factors)
+        self._by_node.see(placed, scores, busy, self._factors)
         self._by_past.see(residual, plan, busy, learning=not self._learner.done)
 
     def _learn(self, common: FloatArray, scores: FloatArray) -> None:
