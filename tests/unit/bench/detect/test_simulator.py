@@ -223,6 +223,15 @@ def test_a_job_that_is_resized_forms_its_groups_anew_and_says_who_left() -> None
     assert [(len(info.ranks), info.epoch) for info in simulation.groups] == [(8, 0), (6, 1), (8, 2)]
 
 
+@pytest.mark.parametrize("layout", LAYOUTS[1:4], ids=lambda layout: layout.name)
+def test_every_rank_of_a_job_is_held_up_by_a_slow_one(layout: Layout) -> None:
+    fault = Fault(kind="rank", ranks=(3,), slowdown=0.5, cause="host")
+    simulation = Simulation(JobSpec(layout=layout, steps=20, faults=(fault,)), emit=False)
+    simulation.step_times_ns()
+    lost_ns = 20 * 0.5e9
+    assert np.ptp(simulation.engine.now) < lost_ns / 10
+
+
 def test_a_pipeline_runs_one_forward_one_backward() -> None:
     order = schedule(4, 8)
     assert len(set(order)) == len(order) == 2 * 4 * 8

@@ -67,7 +67,7 @@ class Engine:
         self._epoch += 1
         self.groups, infos = make_groups(layout, len(self.infos), self._epoch)
         self.infos += infos
-        self._seq = dict.fromkeys(self.groups, 0)
+        self._seq: dict[int, int] = {}
         self._comm_free = {name: np.zeros(len(self.now)) for name in self.groups}
 
     def begin(self, step: int) -> None:
@@ -105,16 +105,28 @@ class Engine:
             end = np.minimum(begin[paused] + length, self.now[who])
             self.emitter.phase(Phase.GC, self.step, who, begin[paused], end)
 
-    def blocking(self, dimension: str, op: Op) -> None:
-        """Let every group of a dimension do one operation that all of its callers wait for."""
+    def blocking(
+        self, dimension: str, op: Op, *, part: float = 1.0, stage: int | None = None
+    ) -> None:
+        """Let every group of a dimension do one operation that all of its callers wait for.
+
+        Args:
+            dimension: whose groups; nothing happens where the job has none.
+            op: what they do.
+            part: of the usual payload.
+            stage: only the groups of this pipeline stage.
+        """
         groups = self.groups.get(dimension)
         if groups is None:
             return
-        self.wait(dimension, self.start(dimension, op, blocking=True))
+        if stage is not None:
+            groups = groups.part(stage, self.layout.pp)
+        release = self.start(dimension, op, part=part, blocking=True, groups=groups)
+        self.now[groups.members] = np.maximum(self.now[groups.members], release)
 
     def start(
         self, dimension: str, op: Op, *, part: float = 1.0, joined: FloatArray | None = None,
-        blocking: bool = False,
+        blocking: bool = False, groups: GroupClass | None = None,
     ) -> FloatArray:  # fmt: skip
         """Start one operation per group; it runs behind what the streams of its members still do.
 
@@ -126,11 +138,12 @@ class Engine:
             part: of the usual payload.
             joined: (R,) when callers that went on will wait for it, or 0 where they never do.
             blocking: whether callers wait at once.
+            groups: those of the dimension that do it; None is all.
 
         Returns:
             (G, S) when each member sees the release.
         """
-        groups = self.groups[dimension]
+        groups = self.groups[dimension] if groups is None else groups
         members = groups.members
         arrival = self.now[members]
         ready = np.maximum(arrival, self._comm_free[dimension][members])
@@ -139,8 +152,9 @@ class Engine:
         lag = np.abs(self._release.standard_normal(members.shape)) * self.spec.release_noise_s * NS
         release = (ready.max(axis=1) + transfer)[:, None] + lag + self._skew_ns[members]
         self._comm_free[dimension][members] = release
-        seq = self._seq[dimension]
-        self._seq[dimension] += 1
+        first = int(groups.index[0])
+        seq = self._seq.get(first, 0)
+        self._seq[first] = seq + 1
         flags = Flag(0) if blocking else Flag.ASYNC
         join = arrival if blocking else None if joined is None else joined[members]
         self.emitter.collective(

@@ -83,6 +83,14 @@ class GroupClass:
     index: IntArray
     nodes: IntArray
 
+    def part(self, number: int, parts: int) -> GroupClass:
+        """Return the groups of one of ``parts`` pipeline stages; they lie stage by stage."""
+        each = len(self.index) // parts
+        chosen = slice(number * each, (number + 1) * each)
+        return GroupClass(
+            members=self.members[chosen], index=self.index[chosen], nodes=self.nodes[chosen]
+        )
+
     def within(self, node: int) -> NDArray[np.bool_]:
         """Return (G,) which groups leave ``node``: they have members there and elsewhere."""
         here = self.nodes == node

@@ -63,6 +63,7 @@ def pipeline_step(engine: Engine) -> None:
                 _receive(engine, layout.stage(before), ranks, sent[before, backward, m],
                          engine.step * count + m)  # fmt: skip
             engine.compute(phase, ranks, count)
+            engine.blocking("tp", Op.ALL_REDUCE, part=1 / count, stage=stage)
         sent[task] = engine.now[ranks].copy()
     ranks = layout.ranks
     with engine.phase(Phase.BACKWARD, ranks):
