@@ -30,9 +30,7 @@ class Client(Connection):
             TransportError: it cannot be reached; keep the frames.
         """
         headers = {"Content-Type": types.FRAMES_CONTENT_TYPE}
-        return cast(
-            types.FramesAnswer, self._request_json("POST", FRAMES_PATH, body, headers)
-        )
+        return cast(types.FramesAnswer, self._request_json("POST", FRAMES_PATH, body, headers))
 
     def jobs(self, **chosen: object) -> list[types.JobRow]:
         """Return a row per job, the newest first; see ``iter_jobs``."""
