@@ -14,7 +14,6 @@ from paceline.sidecar.sender import BACKOFF_LAST_S, backoff_s
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [
-        (400, Outcome.REFUSED),
         (401, Outcome.MISCONFIGURED),
         (403, Outcome.FORBIDDEN),
         (404, Outcome.MISCONFIGURED),
@@ -27,6 +26,15 @@ from paceline.sidecar.sender import BACKOFF_LAST_S, backoff_s
 )
 def test_status_decides_what_becomes_of_the_frames(status: int, outcome: Outcome) -> None:
     assert _read_answer(status, None, b"{}").outcome is outcome
+
+
+def test_only_a_refusal_by_the_collector_itself_loses_frames() -> None:
+    ours = b'{"type":"urn:paceline:problem:no-frame","status":400,"detail":"no frame"}'
+    assert _read_answer(400, None, ours).outcome is Outcome.REFUSED
+    nginx = b"<html><title>400 The plain HTTP request was sent to HTTPS port</title></html>"
+    for body in (nginx, b"Invalid HTTP request received.", b'{"type":"about:blank"}', b""):
+        for status in (400, 422):
+            assert _read_answer(status, None, body).outcome is Outcome.MISCONFIGURED
 
 
 def test_answer_that_is_not_paceline_s_keeps_the_frames() -> None:

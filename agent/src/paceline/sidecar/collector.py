@@ -26,6 +26,7 @@ PIECE_BYTES = 64 << 10
 """A body is sent in pieces of this size, so that a slow link has time for each of them."""
 MAX_ANSWER_BYTES = 1 << 20
 _MAX_RETRY_AFTER_S = 300.0
+_PROBLEM = "urn:paceline:problem:"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -196,7 +197,8 @@ def _read_answer(status: int, retry_after: str | None, body: bytes) -> Answer:
             forbidden=frozenset(_forbidden(content.get("rejected"))),
             settings=tuple(read_settings(content.get("settings"))),
         )
-    if status in (400, 422):
+    # A proxy says 400 too, of a request that it does not like: those frames are good.
+    if status in (400, 422) and str(content.get("type")).startswith(_PROBLEM):
         return Answer(outcome=Outcome.REFUSED, text=text)
     if status == 403:
         return Answer(outcome=Outcome.FORBIDDEN, text=text)
