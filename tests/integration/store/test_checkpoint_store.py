@@ -163,6 +163,19 @@ async def test_a_checkpoint_is_stored_with_the_steps_up_to_it_or_not_at_all(
     assert await count(database, CheckpointPart.part) == 0
 
 
+async def test_checkpoints_that_cannot_be_named_do_not_fill_the_disk(database: Database) -> None:
+    async def on_snapshot(*_: object) -> None:
+        raise OSError("no room")
+
+    made = an_update()
+    persister = Persister(database, on_snapshot)
+    for _ in range(3):
+        persister.put(made)
+        await persister.flush()
+    assert persister.failures == 3
+    assert await count(database, CheckpointPart.part) == 1
+
+
 async def test_what_another_version_wrote_is_not_even_read(database: Database) -> None:
     await write(database, captured(b"state"))
     async with database.write() as connection:

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,11 @@ from paceline_service.jobs import checkpoint, checkpoint_copy
 from paceline_service.jobs.checkpoint import Checkpointer
 from paceline_service.jobs.checkpoint_codec import CheckpointError, unpack
 from paceline_service.jobs.checkpoint_copy import CAN_COPY, WritingCopy, Written
+from paceline_service.jobs.engine import Engine
 from paceline_service.jobs.live import LiveAttempt
 from paceline_service.jobs.snapshot import Captured
+from paceline_service.jobs.source import FrameSource
+from paceline_service.settings import CollectorSettings
 from paceline_service.store.frames import CommittedFrame
 from tests.simulator.job import Scenario, simulate
 from tests.unit.service.checkpointed import committed, frames_of, fresh
@@ -48,9 +52,9 @@ def report_of(live: LiveAttempt) -> object:
 
 
 def captured_by(maker: Checkpointer, live: LiveAttempt) -> Captured:
-    until_s = time.monotonic() + 60
+    until_s = time.perf_counter() + 60
     while (captured := maker.capture(live)) is None:
-        assert time.monotonic() < until_s
+        assert time.perf_counter() < until_s
         time.sleep(0.01)
     return captured
 
@@ -94,6 +98,39 @@ def test_a_stop_does_not_wait_for_it_and_writes_what_is_newest(
         os.kill(child, 0)
 
 
+def test_a_stop_that_finds_one_half_written_writes_it_although_nothing_came_since(
+    frames: list[CommittedFrame],
+) -> None:
+    maker = Checkpointer(60.0, in_copy=True)
+    live = fed(frames[:40], fresh(4))
+    maker.soon(7)
+    assert maker.capture(live) is None
+    captured = maker.capture(live, stopping=True)
+    assert captured is not None
+    assert captured.frame_id == 40
+
+
+def test_a_copy_that_was_killed_is_tried_again_later_each_time(
+    frames: list[CommittedFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    maker = Checkpointer(60.0, in_copy=True)
+    live = fed(frames[:40], fresh(4))
+    maker.soon(7)
+    for failures, wait_s in ((1, 120), (2, 240)):
+        assert maker.capture(live) is None
+        assert maker._underway is not None
+        os.kill(maker._underway.copy._pid, 9)
+        while maker.stats.failures < failures:
+            assert maker.capture(live) is None
+        now[0] += wait_s - 1
+        assert maker.capture(live) is None
+        assert maker._underway is None
+        now[0] += 2
+    assert captured_by(maker, live).frame_id == 40
+
+
 def test_an_attempt_that_leaves_memory_takes_its_copy_with_it(
     frames: list[CommittedFrame],
 ) -> None:
@@ -106,6 +143,22 @@ def test_an_attempt_that_leaves_memory_takes_its_copy_with_it(
     maker.forget(7)
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+
+
+def test_an_analysis_that_fails_leaves_the_copy_to_others(frames: list[CommittedFrame]) -> None:
+    async def nothing(*_: object) -> Any:
+        return None
+
+    source = FrameSource(page=nothing, missing=nothing)
+    engine = Engine(CollectorSettings(), source, lambda _: None, lambda _: None,
+                    checkpoints_in_copy=True)  # fmt: skip
+    live = fed(frames[:40], fresh(4))
+    engine._attempts[7] = live
+    engine.checkpoints.soon(7)
+    assert engine.checkpoints.capture(live) is None
+    assert engine.checkpoints._underway is not None
+    engine._fail(live.attempt, live, ValueError("an error of its own"))
+    assert engine.checkpoints._underway is None
 
 
 def test_an_analysis_that_cannot_be_written_down_is_told_once_and_goes_on(
@@ -150,6 +203,18 @@ def test_a_copy_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(CheckpointError, match="not written within"):
         written_by(WritingCopy(dump))
+
+
+def test_a_copy_that_nobody_looks_after_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_copy, "PATIENCE_S", 0.2)
+
+    def dump() -> bytes:
+        time.sleep(600)
+        return b""
+
+    copy = WritingCopy(dump)
+    os.waitpid(copy._pid, 0)
+    os.close(copy._file)
 
 
 def test_who_waits_for_the_end_of_a_connection_does_not_wait_for_the_copy() -> None:

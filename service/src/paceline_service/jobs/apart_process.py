@@ -131,6 +131,7 @@ def main(descriptor: int) -> None:
     """Serve the collector at the other end of the socket ``descriptor``."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the collector says when to stop
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, no copy's end could be waited for
     gc.set_threshold(*GC_THRESHOLDS)
     channel = Channel(socket.socket(fileno=descriptor))
     try:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 import structlog
 
 from paceline_service.jobs.checkpoint_codec import CheckpointError, fingerprint, unpack
-from paceline_service.jobs.checkpoint_copy import CAN_COPY, WritingCopy
+from paceline_service.jobs.checkpoint_copy import CAN_COPY, CopyLostError, WritingCopy
 from paceline_service.jobs.live import LiveAttempt
 from paceline_service.jobs.snapshot import Captured
 
 MAX_SHARE = 0.02
 """Share of the thread's time that writing down may take: large attempts are written less often."""
+MAX_DOUBLINGS = 6
+"""A copy that is lost again and again is tried after so many intervals (a power of two) at most."""
 MAX_HELD_FRAMES = 8192
 """With more frames behind gaps it waits: gaps are given up after seconds."""
 _log = structlog.get_logger("paceline.checkpoint")
@@ -69,6 +71,8 @@ class _Plan:
     frame_id: int
     due_mono_s: float
     gave_up: bool = False
+    lost: int = 0
+    """Copies that ended without a result since the last one that had one."""
 
 
 @dataclass(slots=True)
@@ -146,6 +150,10 @@ class Checkpointer:
         """Return what the copy has written, None as long as it writes."""
         try:
             written = underway.copy.poll()
+        except CopyLostError as error:
+            self._underway = None
+            self._put_off(live, error)
+            return None
         except CheckpointError as error:
             self._underway = None
             self._give_up(live, error)
@@ -153,6 +161,7 @@ class Checkpointer:
         if written is None:
             return None
         self._underway = None
+        self._plans[live.attempt.id].lost = 0
         self.stats.made += 1
         self.stats.raw_bytes = written.raw_bytes
         self.stats.seconds += written.cpu_s
@@ -170,6 +179,15 @@ class Checkpointer:
         self.stats.seconds += took_s
         self.stats.longest_s = max(self.stats.longest_s, took_s)
 
+    def _put_off(self, live: LiveAttempt, error: CheckpointError) -> None:
+        """Try again later, and later still if that fails, too: memory may be short."""
+        self.stats.failures += 1
+        plan = self._plans[live.attempt.id]
+        plan.lost += 1
+        wait_s = self.interval_s * 2 ** min(plan.lost, MAX_DOUBLINGS)
+        plan.frame_id, plan.due_mono_s = 0, time.monotonic() + wait_s
+        _log.error("no checkpoint this time", job=live.attempt.job, error=str(error))
+
     def _give_up(self, live: LiveAttempt, error: CheckpointError) -> None:
         self.stats.failures += 1
         self._plans[live.attempt.id].gave_up = True  # it would fail again: a restart replays all
@@ -178,6 +196,8 @@ class Checkpointer:
     def _abandon(self) -> None:
         if self._underway is not None:
             self._underway.copy.kill()
+            if (plan := self._plans.get(self._underway.attempt_id)) is not None:
+                plan.frame_id = 0  # nothing of it is written
             self._underway = None
 
     def restore(self, live: LiveAttempt, stored: Stored) -> bool:

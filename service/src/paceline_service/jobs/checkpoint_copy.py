@@ -8,7 +8,9 @@ after a fork. Should it hang all the same, it is killed after ``PATIENCE_S``.
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,10 +21,13 @@ from paceline_service.jobs.checkpoint_codec import CheckpointError, pack
 PATIENCE_S = 120.0
 NICENESS = 10
 """It takes the processor when the analysis does not want it."""
-_SIGKILL = 9
 _LENGTH_BYTES = 8
 _FAILED = 3
 CAN_COPY = hasattr(os, "fork") and hasattr(os, "memfd_create")
+
+
+class CopyLostError(CheckpointError):
+    """The copy was killed, or hung: that says nothing of what it was to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +63,14 @@ class WritingCopy:
         """Return what was written; None as long as it is being written.
 
         Raises:
-            CheckpointError: it could not be written down, or the copy was killed.
+            CheckpointError: it cannot be written down.
+            CopyLostError: the copy was killed, or hung.
         """
         pid, status, usage = os.wait4(self._pid, os.WNOHANG)
         if not pid:
             if time.monotonic() > self._until_mono_s:
                 self.kill()
-                raise CheckpointError(f"it was not written within {PATIENCE_S:.0f} s")
+                raise CopyLostError(f"it was not written within {PATIENCE_S:.0f} s")
             return None
         self._pid = 0
         try:
@@ -75,7 +81,7 @@ class WritingCopy:
         if code == _FAILED:
             raise CheckpointError(said.decode("utf-8", "replace"))
         if code or len(said) < _LENGTH_BYTES:
-            raise CheckpointError(f"the process that wrote it ended with status {code}")
+            raise CopyLostError(f"the process that wrote it ended with status {code}")
         return Written(
             body=said[_LENGTH_BYTES:],
             raw_bytes=int.from_bytes(said[:_LENGTH_BYTES], "little"),
@@ -87,7 +93,7 @@ class WritingCopy:
         if not self._pid:
             return
         with suppress(ProcessLookupError):
-            os.kill(self._pid, _SIGKILL)
+            os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         self._pid = 0
         os.close(self._file)
@@ -101,6 +107,8 @@ def _write_and_end(dump: Callable[[], bytes], file: int) -> None:
         os.closerange(3, file)
         os.closerange(file + 1, os.sysconf("SC_OPEN_MAX"))
         os.nice(NICENESS)
+        # Who would kill it may be gone before it.
+        signal.alarm(math.ceil(PATIENCE_S))
         try:
             raw = dump()
             _write(file, len(raw).to_bytes(_LENGTH_BYTES, "little"))

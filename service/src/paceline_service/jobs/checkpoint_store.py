@@ -67,9 +67,30 @@ async def read(connection: AsyncConnection, attempt_id: int) -> Stored | None:
     )  # fmt: skip
 
 
-async def stage(database: Database, captured: Captured, body: bytes) -> Staged:
-    """Store the pieces of a checkpoint."""
+async def stage(
+    database: Database, captured: Captured, body: bytes, leftovers: list[int] | None = None
+) -> Staged:
+    """Store the pieces of a checkpoint.
+
+    Args:
+        database: where to.
+        captured: what it is of.
+        body: it, packed.
+        leftovers: generations of this attempt that were never named: their pieces are deleted
+            first, so that a disk that is nearly full is not filled by them. This one is added.
+    """
     generation = secrets.randbits(62)
+    if leftovers is None:
+        leftovers = []
+    elif leftovers:
+        async with database.write() as connection:
+            unnamed = delete(CheckpointPart).where(
+                CheckpointPart.attempt_id == captured.attempt_id,
+                CheckpointPart.generation.in_(leftovers),
+            )
+            await connection.execute(unnamed)
+        leftovers.clear()
+    leftovers.append(generation)
     for part, at in enumerate(range(0, len(body), PART_BYTES)):
         async with database.write() as connection:
             row = {

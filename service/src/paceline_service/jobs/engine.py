@@ -365,6 +365,7 @@ class Engine:
         _log.error("analysis failed; its frames are stored", job=attempt.job,
                    attempt=attempt.ordinal, exc_info=error)  # fmt: skip
         live = live or self._attempts.get(attempt.id)
+        self.checkpoints.forget(attempt.id)
         if live is not None:
             live.failure = f"the analysis stopped with an error of its own: {error}"
             try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,8 @@ class Persister:
         self._pending: dict[int, _Pending] = {}
         self._written_mono_s: dict[int, float] = {}
         self._gaps: set[int] = set()
+        self._unnamed: defaultdict[int, list[int]] = defaultdict(list)
+        """By attempt: checkpoints of which pieces may be stored, and that nothing names."""
         self._task: asyncio.Task[None] | None = None
         self._flushing = asyncio.Lock()
         self.steps_given_up = 0
@@ -166,10 +169,13 @@ class Persister:
         for attempt_id in foreign:  # its owner writes it
             del self._pending[attempt_id]
             self._gaps.discard(attempt_id)
+            self._unnamed.pop(attempt_id, None)
         for attempt_id, pending, whole in due:
             if attempt_id in foreign:
                 continue
             del pending.steps[: len(steps[attempt_id])]
+            if attempt_id in staged or snapshots[attempt_id].state == ENDED:
+                self._unnamed.pop(attempt_id, None)
             if whole:
                 self._written_mono_s[attempt_id] = now_s
             left = pending.steps or pending.checkpoint or pending.details
@@ -222,7 +228,8 @@ class Persister:
                 body = captured.body
                 if not captured.packed:
                     body = await asyncio.to_thread(pack, body)
-                made = await checkpoint_store.stage(self._database, captured, body)
+                leftovers = self._unnamed[captured.attempt_id]
+                made = await checkpoint_store.stage(self._database, captured, body, leftovers)
             except (SQLAlchemyError, OSError) as error:
                 self.failures += 1
                 _log.error("a checkpoint is not written; the one before counts", error=str(error))
