@@ -57,7 +57,7 @@ class Authority:
         operator = Key(OPERATOR)
         self._account = Key(ACCOUNT)
         system = Key(ACCOUNT).public
-        storage = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
+        storage = {"mem_storage": 0, "disk_storage": 1 << 30, "streams": 1, "consumer": 128}
         limits = {
             "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "conn": -1,
             "leaf": -1, "wildcards": True,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from nats.js import api
 from paceline.errors import ConfigError
 from paceline.wire.codec import encode_frame, encode_rows
 from paceline.wire.frames import Frame
+from paceline_service.bus.analyzer import Analyzer
 from paceline_service.bus.connection import Bus
 from paceline_service.bus.ownership import share_of
 from paceline_service.bus.publisher import Publisher
@@ -165,3 +167,28 @@ def test_a_message_that_holds_no_frame_says_why_in_a_word() -> None:
     assert decode_message(b"", max_world_size=8) == "undecodable"
     large = encode_frame(frame(world_size=9))
     assert decode_message(large, max_world_size=8) == "limit"
+
+
+async def test_the_lag_of_a_partition_that_was_lost_while_it_was_asked_for_is_not_told() -> None:
+    stats, asked, answer = BusStats(), asyncio.Event(), asyncio.Event()
+
+    async def lag() -> int:
+        asked.set()
+        await answer.wait()
+        return 7
+
+    registry = SimpleNamespace(forget_jobs=lambda covers: None)
+    analyzer = Analyzer(
+        SimpleNamespace(), SimpleNamespace(), SimpleNamespace(registry=registry),  # type: ignore[arg-type]
+        SimpleNamespace(), lambda covers: None, owner="a", ttl_s=1, rebuild_window_s=1,  # type: ignore[arg-type]
+        max_world_size=8, stats=stats,
+    )  # fmt: skip
+    worker = SimpleNamespace(bound=True, lag=lag)
+    analyzer._running[5] = SimpleNamespace(worker=worker, tasks=())  # type: ignore[assignment]
+    watch = asyncio.create_task(analyzer._watch_lag())
+    await asked.wait()
+    await analyzer._lost({5})
+    answer.set()
+    await asyncio.sleep(0.01)
+    assert stats.lag == {}
+    watch.cancel()
