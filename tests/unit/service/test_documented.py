@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from paceline import metrics
+from paceline_service.access.connections import HEAD_TOO_LARGE, TOO_MANY
 from paceline_service.errors import ServiceError
 from paceline_service.settings import CollectorSettings
 from tools import metrics_doc
@@ -39,6 +41,19 @@ def test_every_metric_is_documented_with_its_kind_labels_and_help(
 @pytest.mark.parametrize("error", ServiceError.__subclasses__(), ids=lambda error: error.problem)
 def test_every_problem_is_documented(repository: Path, error: type[ServiceError]) -> None:
     assert f"| `{error.problem}` | {error.http_status} |" in page(repository, "api.md")
+
+
+@pytest.mark.parametrize("told", [TOO_MANY, HEAD_TOO_LARGE], ids=["503", "431"])
+def test_what_a_connection_is_told_before_its_request_is_a_problem_too(
+    repository: Path, told: bytes
+) -> None:
+    head, _, body = told.partition(b"\r\n\r\n")
+    problem = json.loads(body)
+    kind = problem["type"].removeprefix("urn:paceline:problem:")
+    assert f"| `{kind}` | {problem['status']} |" in page(repository, "api.md")
+    assert head.startswith(f"HTTP/1.1 {problem['status']} {problem['title']}\r\n".encode())
+    retry = re.findall(rb"Retry-After: (\d+)", head)
+    assert retry == ([b"%d" % problem["retry_after_s"]] if problem["status"] == 503 else [])
 
 
 @pytest.mark.parametrize("metric", metrics.ALL, ids=lambda metric: metric.name)

@@ -13,10 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from paceline_service.errors import PROBLEM_MEDIA_TYPE, problem_body
 
 MAX_HEAD_BYTES = 32 << 10
 """Request line and headers together."""
@@ -54,7 +57,7 @@ class Connection(HttpToolsProtocol):
         if len(self.connections) >= self.limits.most:
             self.transport = transport
             self.limits.refused["connections"] += 1
-            transport.write(_TOO_MANY)
+            transport.write(TOO_MANY)
             transport.close()
             return
         super().connection_made(transport)
@@ -131,7 +134,7 @@ class Connection(HttpToolsProtocol):
     def _too_large(self) -> None:
         if not self.transport.is_closing():
             self.limits.refused["head_size"] += 1
-            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.write(HEAD_TOO_LARGE)
             self.transport.close()
 
 
@@ -172,22 +175,24 @@ def raise_file_limit(wanted: int) -> int:
     return int(allowed)
 
 
-def _answer(status: str, problem: str, detail: str) -> bytes:
-    body = (
-        f'{{"type":"urn:paceline:problem:{problem}","title":"{status[4:]}",'
-        f'"status":{status[:3]},"detail":"{detail}"}}'
+def _answer(status: int, problem: str, detail: str, retry_after_s: int | None = None) -> bytes:
+    more = {} if retry_after_s is None else {"retry_after_s": retry_after_s}
+    body = problem_body(status, problem, detail, **more)
+    retry = "" if retry_after_s is None else f"Retry-After: {retry_after_s}\r\n"
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {PROBLEM_MEDIA_TYPE}\r\n"
+        f"Content-Length: {len(body)}\r\n{retry}Connection: close\r\n\r\n"
     )
-    return (
-        f"HTTP/1.1 {status}\r\nContent-Type: application/problem+json\r\n"
-        f"Content-Length: {len(body)}\r\nRetry-After: 5\r\nConnection: close\r\n\r\n{body}"
-    ).encode()
+    return head.encode() + body
 
 
-_TOO_MANY = _answer(
-    "503 Service Unavailable", "too-many-connections",
+TOO_MANY = _answer(
+    503, "too-many-connections",
     "as many connections are open as may be: try again, or raise PACELINE_SERVE_MAX_CONNECTIONS",
+    retry_after_s=5,
 )  # fmt: skip
-_HEAD_TOO_LARGE = _answer(
-    "431 Request Header Fields Too Large", "headers-too-large",
-    f"request line and headers take more than {MAX_HEAD_BYTES} bytes, which is the limit",
+HEAD_TOO_LARGE = _answer(
+    431, "headers-too-large",
+    f"request line and headers take more than {MAX_HEAD_BYTES} bytes, which is the limit: send "
+    "less in them",
 )  # fmt: skip
