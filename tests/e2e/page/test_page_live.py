@@ -110,6 +110,38 @@ def test_all_thousand_lanes_scroll_in_a_canvas_of_screen_size(
     until(page, "document.querySelectorAll('#ranks tbody tr').length === 8")
 
 
+def test_nodes_that_are_opened_are_in_the_address_of_each_chart(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    server = serve(PageJob("big", ranks=64, steps=40))
+    page = open_page(f"{server.url}/#/jobs/big?lanes=nodes")
+    charts = [".sawtooth .lanes canvas", ".timeline .lanes canvas"]
+    for chart, lanes in zip(charts, (2, 1), strict=True):
+        until(page, lanes_are(chart, 8))
+        page.focus(chart)
+        for opened in range(lanes):
+            page.keyboard.press("Enter")
+            until(page, lanes_are(chart, 16 + 8 * opened))
+            for _ in range(9):  # over the ranks of the node, to the next node
+                page.keyboard.press("ArrowDown")
+    address = page.url
+    assert address.count("open=") == 3
+    assert address.count("timeline-open=") == 1
+    again = open_page(address)
+    until(again, lanes_are(charts[0], 24))
+    until(again, lanes_are(charts[1], 16))
+    # A link to a section of the same page keeps what is open, and does not load the page anew.
+    again.evaluate("document.querySelector('.sawtooth .lanes canvas').same = true")
+    again.get_by_role("link", name="Gamma").click()
+    until(again, "location.hash.includes('at=gamma')")
+    assert again.url.count("open=") == 3
+    assert again.evaluate("document.querySelector('.sawtooth .lanes canvas').same")
+
+
+def lanes_are(chart: str, lanes: int) -> str:
+    return f"document.querySelector('{chart}')?.dataset.lanes === '{lanes}'"
+
+
 def test_heatmap_row_pins_its_ranks_lane(serve: Serve, open_page: OpenPage) -> None:
     server = serve(PageJob("big", ranks=64, steps=40))
     page = open_page(f"{server.url}/#/jobs/big")

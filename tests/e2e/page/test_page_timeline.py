@@ -213,6 +213,9 @@ def test_thousand_ranks_are_lanes_by_node_and_the_slow_one_is_open(
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     until(page, f"{DATA}.lanes === '128'")
+    again = open_page(page.url)
+    until_text(again, "#timeline-words", "One of node-042 comes last")
+    until(again, f"{DATA}.lanes === '128'")
     assert max(_steps(path) for path in timelines_asked(server)) < 20, "pages stay small"
     page.locator(".timeline").get_by_role("button", name="All steps").click()
     until_text(page, "#timeline-words", "One of node-042 comes last in")

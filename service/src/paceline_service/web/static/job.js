@@ -11,7 +11,7 @@ import { JobModel } from "./model.js";
 import { Overview } from "./overview.js";
 import { Panels } from "./panels.js";
 import { Quality } from "./quality.js";
-import { jobLink, updateParams } from "./router.js";
+import { jobLink, updateParams, valuesOf } from "./router.js";
 import { Sawtooth } from "./sawtooth.js";
 import { RankTable } from "./table.js";
 import { Timeline } from "./timeline.js";
@@ -48,13 +48,13 @@ class JobPage {
     this.verdict = new VerdictCard();
     this.figures = new Figures();
     this.sawtooth = new Sawtooth({
-      model, viewport, loader, choice: new LaneChoice({ model, pins: this.pins, mode: params.get("lanes") }),
+      model, viewport, loader, choice: new LaneChoice({ model, pins: this.pins, mode: params.get("lanes"), ...opened("open", params) }),
       onMode: (mode) => updateParams({ lanes: mode }),
     });
     this.overview = new Overview({ model, viewport });
     this.sawtooth.above.append(this.overview.element);
     this.timeline = new Timeline({
-      model, viewport, loader, choice: new LaneChoice({ model, pins: this.pins, mode: params.get("timeline"), usual: "nodes", byRank: true }),
+      model, viewport, loader, choice: new LaneChoice({ model, pins: this.pins, mode: params.get("timeline"), usual: "nodes", byRank: true, ...opened("timeline-open", params) }),
       onMode: (mode) => updateParams({ timeline: mode }),
     });
     this.charts = [this.sawtooth, this.timeline];
@@ -102,7 +102,7 @@ class JobPage {
   /** Follow an address that names another section, incident or view of the same attempt; else false. */
   moved({ view, job, params }, { params: before }) {
     const { model, viewport, pins } = this;
-    const same = ["lanes", "timeline", "sort"].every((name) => params.get(name) === before.get(name));
+    const same = ["lanes", "timeline", "sort", "open", "timeline-open"].every((name) => String(valuesOf(params, name)) === String(valuesOf(before, name)));
     const attempt = [before.get("attempt"), String(model.detail.attempt)].includes(params.get("attempt"));
     if (view !== "job" || job !== model.job || !same || !attempt) return false;
     const [from, to] = [params.get("from"), params.get("to")];
@@ -199,6 +199,11 @@ class JobPage {
       h("span", { class: "job-size" }, `${count(detail.world_size)} ranks on ${count(new Set(Object.values(detail.nodes ?? {})).size || 1)} ${new Set(Object.values(detail.nodes ?? {})).size > 1 ? "nodes" : "node"}`));
     setText(document.querySelector("title"), `${job} – Paceline`);
   }
+}
+
+/** What a choice of lanes has to do with the address, for the nodes that are open. */
+function opened(name, params) {
+  return { open: valuesOf(params, name), onOpen: (nodes) => updateParams({ [name]: nodes }) };
 }
 
 function ranksOf(params) {

@@ -26,14 +26,18 @@ export class Pins {
   }
 }
 
-/** `usual` is the mode of a large job; `byRank` keeps nodes in their order instead of by what they cost. */
+/**
+ * `usual` is the mode of a large job; `byRank` keeps nodes in their order instead of by what they cost. `open` are the
+ * nodes that somebody has opened, null where nobody has chosen; `onOpen` is told when somebody does.
+ */
 export class LaneChoice {
   lanes = [];
-  open = new Set();
   #key = "";
 
-  constructor({ model, pins, mode, usual = "notable", byRank = false }) {
-    Object.assign(this, { model, pins, byRank });
+  constructor({ model, pins, mode, usual = "notable", byRank = false, open = null, onOpen = () => {} }) {
+    Object.assign(this, { model, pins, byRank, onOpen });
+    this.open = new Set(open);
+    this.opened = open !== null;
     if (new Set(Object.values(model.nodes)).size < 2) usual = "notable";
     this.mode = ["notable", "nodes", "all"].includes(mode) ? mode : model.store.ranks > ALL_AT_ONCE ? usual : "all";
   }
@@ -70,6 +74,8 @@ export class LaneChoice {
   toggleNode(node) {
     if (this.open.has(node)) this.open.delete(node);
     else this.open.add(node);
+    this.opened = true;
+    this.onOpen([...this.open]);
     this.refresh();
   }
 

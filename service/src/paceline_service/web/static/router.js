@@ -35,12 +35,23 @@ export function sectionLink(job, section) {
   return jobLink(job, params);
 }
 
-/** Change parameters of the present address without a new history entry; null removes one. */
+/** Return the values of a parameter that may be there several times; null where it is not there at all. */
+export function valuesOf(params, key) {
+  return params.has(key) ? params.getAll(key).filter(Boolean) : null;
+}
+
+/**
+ * Change parameters of the present address without a new history entry; null removes one. Of a list every value is
+ * written, and of an empty one that it is empty.
+ */
 export function updateParams(changes) {
   const [path] = location.hash.split("?", 1);
   const { params } = parseRoute(location.hash);
   for (const [key, value] of Object.entries(changes)) {
-    if (value === null || value === "") params.delete(key);
+    if (Array.isArray(value)) {
+      params.delete(key);
+      for (const one of value.length ? value : [""]) params.append(key, one);
+    } else if (value === null || value === "") params.delete(key);
     else params.set(key, value);
   }
   const next = withQuery(path || "#/", params);
