@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.simulator.job import Phase, Scenario, simulate
 from tests.unit.service.checkpointed import (
     OPTIONS,
     START_NS,
+    S,
     attempt_of,
     committed,
     frames_of,
@@ -113,6 +115,21 @@ async def test_checkpoints_of_attempts_that_never_end_are_deleted_after_days(
     async with database.write() as connection:
         assert await checkpoint_store.forget_old(connection, START_NS + 1) == 0
     assert await count(database, CheckpointPart.part) == 0
+
+
+async def test_a_clock_that_is_ten_years_ahead_deletes_no_checkpoint(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def on_snapshot(*_: object) -> None:
+        pass
+
+    await write(database, captured(b"new", made_wall_ns=time.time_ns()))
+    persister = Persister(database, on_snapshot)
+    ahead_ns = time.time_ns() + 10 * 365 * 86_400 * S
+    monkeypatch.setattr(time, "time_ns", lambda: ahead_ns)
+    monkeypatch.setattr(persister._clock, "_wall_ns", time.time_ns)
+    await persister._tidy()
+    assert await kept(database) == b"new"
 
 
 def an_update() -> Update:

@@ -53,6 +53,18 @@ async def test_audit_entries_are_kept_for_as_long_as_was_asked(
     assert [row.target for row in rows] == ["new"]
 
 
+async def test_a_clock_that_is_ten_years_ahead_deletes_no_audit_entry(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep = access_to(database, tmp_path).upkeep
+    async with database.write() as connection:
+        await audit(connection, OPS, "token.new", "new")
+    ahead_ns = time.time_ns() + 10 * 365 * 86_400 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: ahead_ns)
+    monkeypatch.setattr(upkeep._clock, "_wall_ns", time.time_ns)
+    assert await upkeep.forget_old() == 0
+
+
 async def test_a_change_that_fails_leaves_no_entry(database: Database) -> None:
     async def change() -> None:
         async with database.write() as connection:

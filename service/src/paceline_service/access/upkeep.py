@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paceline_service.access import audit
 from paceline_service.access.guard import Guard
 from paceline_service.store.database import Database
+from paceline_service.store.steady_clock import SteadyClock
 
 USED_PERIOD_S = 60.0
 AUDIT_PERIOD_S = 3600.0
@@ -28,6 +29,7 @@ class Upkeep:
         self._tokens = guard.tokens
         self._told: Counter[str] = Counter()
         self._audit_kept_ns = int(audit_retention_days * 86_400e9)
+        self._clock = SteadyClock(quiet=True)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -56,7 +58,7 @@ class Upkeep:
     async def forget_old(self) -> int:
         """Delete audit entries that are too old; return how many."""
         async with self._database.write() as connection:
-            return await audit.forget_before(connection, time.time_ns() - self._audit_kept_ns)
+            return await audit.forget_before(connection, self._clock.now_ns() - self._audit_kept_ns)
 
     async def _run(self) -> None:
         pruned_mono_s = float("-inf")

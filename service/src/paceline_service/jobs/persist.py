@@ -23,6 +23,7 @@ from paceline_service.jobs.details import Details
 from paceline_service.jobs.snapshot import ENDED, Captured, Snapshot, Update, pack_state
 from paceline_service.jobs.steps import Step
 from paceline_service.store.database import Database
+from paceline_service.store.steady_clock import SteadyClock
 from paceline_service.store.trouble import UNKNOWN, why
 
 FLUSH_S = 1.0
@@ -65,6 +66,7 @@ class Persister:
         self._on_snapshot = on_snapshot
         self._pending: dict[int, _Pending] = {}
         self._written_mono_s: dict[int, float] = {}
+        self._clock = SteadyClock(quiet=True)
         self._gaps: set[int] = set()
         self._unnamed: defaultdict[int, list[int]] = defaultdict(list)
         """By attempt: checkpoints of which pieces may be stored, and that nothing names."""
@@ -239,7 +241,7 @@ class Persister:
 
     async def _tidy(self) -> None:
         """Delete the checkpoints of attempts that nothing was heard of for days."""
-        before_ns = time.time_ns() - checkpoint_store.KEEP_S * 10**9
+        before_ns = self._clock.now_ns() - checkpoint_store.KEEP_S * 10**9
         async with self._database.write() as connection:
             await checkpoint_store.forget_old(connection, before_ns)
 

@@ -22,14 +22,18 @@ class SteadyClock:
     Args:
         wall_ns: the wall clock.
         mono_s: a clock that nobody can set.
+        quiet: the log says nothing of a jump: another one of this process does.
     """
 
     def __init__(
         self,
         wall_ns: Callable[[], int] = time.time_ns,
         mono_s: Callable[[], float] = time.monotonic,
+        *,
+        quiet: bool = False,
     ) -> None:
         self._wall_ns = wall_ns
+        self._quiet = quiet
         self._mono_s = mono_s
         self._told_ns = wall_ns()
         self._at_s = mono_s()
@@ -44,12 +48,12 @@ class SteadyClock:
         if abs(wall_ns - (self._seen_ns + passed_ns)) > JUMP_S * 1e9:
             self._set_at_s = at_s
         if abs(wall_ns - expected_ns) <= JUMP_S * 1e9:
-            if self._set_at_s is not None:
+            if self._set_at_s is not None and not self._quiet:
                 _log.info("the wall clock is right again")
             self._set_at_s, expected_ns = None, wall_ns
         elif self._set_at_s is not None and at_s - self._set_at_s >= BELIEVED_S:
             self._set_at_s, expected_ns = None, wall_ns
-        elif self._set_at_s == at_s:
+        elif self._set_at_s == at_s and not self._quiet:
             _log.warning(
                 "the wall clock was set: nothing is deleted by that time until it has stood a day; "
                 "restart the collector if it is right",

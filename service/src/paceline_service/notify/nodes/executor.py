@@ -28,6 +28,7 @@ from paceline_service.notify.nodes.slurm import Slurm, drain_request
 from paceline_service.notify_settings import DRY_RUN
 from paceline_service.store.advisory import NODE_ACTIONS
 from paceline_service.store.database import Database
+from paceline_service.store.steady_clock import SteadyClock
 
 MAX_ATTEMPTS = 5
 RETRY_S = 30.0
@@ -79,6 +80,7 @@ class NodeActions:
         self._fence = fence
         self._tried_mono_s: dict[int, float] = {}
         self._tidied_mono_s = float("-inf")
+        self._clock = SteadyClock(quiet=True)
         self._started_ns = time.time_ns()
 
     async def consider(self, found: Sequence[Facts]) -> None:
@@ -104,7 +106,7 @@ class NodeActions:
         if time.monotonic() - self._tidied_mono_s > TIDY_S:
             self._tidied_mono_s = time.monotonic()
             async with self._database.write() as connection:
-                await repository.forget_before(connection, time.time_ns() - KEEP_NS)
+                await repository.forget_before(connection, self._clock.now_ns() - KEEP_NS)
 
     async def _begin(self, facts: Facts, one: Wanted) -> None:
         """Write down what is going to be done, if it may be."""
