@@ -14,7 +14,6 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from paceline_service.answers import accepts_gzip
 from paceline_service.collector import Collector
-from paceline_service.errors import PermissionDeniedError
 from paceline_service.export import exposition
 from paceline_service.readiness import readiness
 from paceline_service.scrape import Scraper
@@ -66,10 +65,8 @@ def operations_router(
         """Return the metrics as text for Prometheus, or as OpenMetrics (docs/metrics.md)."""
         grant = await collector.guard.require(request, "read")
         if grant.job_prefix:
-            raise PermissionDeniedError(
-                f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; the metrics are of all "
-                "jobs: use a token without a job prefix"
-            )
+            beyond = "the metrics are of all jobs: use a token without a job prefix"
+            raise collector.guard.denied(request, grant, beyond)
         form = exposition.content_type(request.headers.get("accept", ""))
         text = await scraper.text(form)
         headers = {"Vary": "Accept, Accept-Encoding"}

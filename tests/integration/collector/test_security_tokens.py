@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,12 @@ def status(client: Client, path: str = "/v1/jobs") -> int:
     except ProblemError as error:
         return error.status
     return 200
+
+
+def refused(collector: CollectorProcess, reason: str) -> float:
+    text = b"".join(collector.client().stream("/metrics")).decode()
+    line = rf'^paceline_access_refused_total{{reason="{reason}"}} (.*)$'
+    return sum(float(value) for value in re.findall(line, text, re.MULTILINE))
 
 
 def frame_of(job: str) -> bytes:
@@ -128,6 +135,7 @@ def test_scopes_hold_on_every_route_of_administrators(secured: CollectorProcess)
 def test_a_token_of_a_prefix_sends_reads_and_administers_within_it_only(
     secured: CollectorProcess,
 ) -> None:
+    before = refused(secured, "forbidden")
     answer = made(secured, ["admin"], job_prefix="team-a")
     chief = secured.client(answer["token"])
     assert chief.post_frames(frame_of("team-a.llm"))["accepted"] == 1
@@ -139,6 +147,9 @@ def test_a_token_of_a_prefix_sends_reads_and_administers_within_it_only(
     for beyond in ("", "team", "team-b", "team-ab"):
         with pytest.raises(ProblemError, match="beyond"):
             chief.post_json("/v1/tokens", {"scopes": ["read"], "job_prefix": beyond})
+    with pytest.raises(ProblemError, match="name one of them"):
+        chief.post_json("/v1/silences", {"node": "node-a", "for_s": 60})
+    assert refused(secured, "forbidden") == before + 8, "each of these was counted"
     within = chief.post_json("/v1/tokens", {"scopes": ["read"], "job_prefix": "team-a.llm"})
     assert status(secured.client(within["token"]), "/v1/jobs/team-a.llm") == 200
     others = made(secured, ["read"], job_prefix="team-b")

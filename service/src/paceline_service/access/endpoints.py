@@ -12,12 +12,10 @@ from paceline_service.access import audit, service
 from paceline_service.access.guard import Guard
 from paceline_service.access.repository import list_tokens
 from paceline_service.access.schemas import AuditList, MadeToken, NewToken, TokenList, TokenView
-from paceline_service.access.tokens import Grant
 from paceline_service.answers import ApiRoute
 from paceline_service.errors import (
     CHANGE_PROBLEMS,
     READ_PROBLEMS,
-    PermissionDeniedError,
     UnknownTokenError,
 )
 from paceline_service.store.database import Database
@@ -57,7 +55,9 @@ def tokens_router(database: Database, guard: Guard) -> APIRouter:
         """Make a token; scope `admin`. No other answer ever shows it."""
         by = await guard.require(request, "admin")
         grant = service.make_grant(**wanted.model_dump())
-        _check_within(by, grant.job_prefix)
+        if not by.covers_prefix(grant.job_prefix):
+            beyond = f"this reaches beyond: {grant.job_prefix or 'all jobs'!r}"
+            raise guard.denied(request, by, beyond)
         async with database.change() as connection:
             token, row = await service.create_token(connection, grant, audit.actor_of(request, by))
         guard.tokens.refresh()
@@ -97,7 +97,9 @@ def audit_router(database: Database, guard: Guard) -> APIRouter:
     ) -> Response:
         """List what administrators did, the newest first; scope `admin` over all jobs."""
         grant = await guard.require(request, "admin")
-        _check_within(grant, "")
+        if grant.job_prefix:
+            beyond = "the audit log is of all jobs: use a token without a job prefix"
+            raise guard.denied(request, grant, beyond)
         async with database.read() as connection:
             rows = await audit.entries(connection, before_id=before, limit=limit, action=action)
         shown = [_entry(row) for row in rows]
@@ -105,14 +107,6 @@ def audit_router(database: Database, guard: Guard) -> APIRouter:
         return JSONResponse({"entries": shown, "next_before": more}, headers=_NO_STORE)
 
     return router
-
-
-def _check_within(grant: Grant, prefix: str) -> None:
-    if not grant.covers_prefix(prefix):
-        raise PermissionDeniedError(
-            f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; this reaches beyond: "
-            f"{prefix or 'all jobs'!r}"
-        )
 
 
 def _entry(row: Any) -> dict[str, Any]:

@@ -129,11 +129,17 @@ class Guard:
         """
         grant = await self.require(connection, scope)
         if not grant.covers(job):
-            self._count("forbidden", connection)
-            raise PermissionDeniedError(
-                f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; this is {job!r}"
-            )
+            raise self.denied(connection, grant, f"this is {job!r}")
         return grant
+
+    def denied(
+        self, connection: HTTPConnection, grant: Grant, beyond: str
+    ) -> PermissionDeniedError:
+        """Count a request that is beyond the job prefix of ``grant``; return what to raise."""
+        self._count("forbidden", connection)
+        return PermissionDeniedError(
+            f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; {beyond}"
+        )
 
     async def may(self, connection: HTTPConnection, scope: Scope) -> bool:
         """Whether this request has ``scope``: for what is open, but tells more to some."""

@@ -18,7 +18,6 @@ from paceline_service.errors import (
     CHANGE_PROBLEMS,
     READ_PROBLEMS,
     ConflictError,
-    PermissionDeniedError,
     UnknownIncidentError,
 )
 from paceline_service.incidents import repository, silences
@@ -172,9 +171,7 @@ def silences_router(database: Database, guard: Guard, book: SilenceBook) -> APIR
                 "a silence of everything would hide every trouble: give job, kind, ranks or node"
             )
         if grant.job_prefix and not (wanted.job and grant.covers(wanted.job)):
-            raise PermissionDeniedError(
-                f"token {grant.name!r} is for jobs of {grant.job_prefix!r}: name one of them in job"
-            )
+            raise guard.denied(request, grant, "name one of them in job")
         async with database.change() as connection:
             made = await _add(connection, request, grant, wanted, values)
         await book.refresh(at_once=True)
@@ -191,10 +188,7 @@ def silences_router(database: Database, guard: Guard, book: SilenceBook) -> APIR
                     f"silence {silence_id} is not known here; GET /v1/silences lists those that are"
                 )
             if grant.job_prefix and not silence.job:
-                raise PermissionDeniedError(
-                    f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; this silence is of "
-                    "all jobs"
-                )
+                raise guard.denied(request, grant, "this silence is of all jobs")
             if not silence.active(time.time_ns()):
                 raise ConflictError(f"silence {silence_id} is over already")
             ended = await _end(connection, request, grant, silence)

@@ -13,7 +13,7 @@ from paceline.errors import PacelineError
 from paceline_service.access.audit import actor_of, audit
 from paceline_service.access.guard import Guard
 from paceline_service.answers import ApiRoute, answer, plain
-from paceline_service.errors import CHANGE_PROBLEMS, READ_PROBLEMS, PermissionDeniedError
+from paceline_service.errors import CHANGE_PROBLEMS, READ_PROBLEMS
 from paceline_service.incidents.endpoints import IncidentId, find_covered
 from paceline_service.notify import outbox
 from paceline_service.notify.channels.base import Channel
@@ -88,10 +88,8 @@ def notifications_router(database: Database, guard: Guard, notifier: Notifier) -
     async def _all_jobs(request: Request) -> Any:
         grant = await guard.require(request, "admin")
         if grant.job_prefix:
-            raise PermissionDeniedError(
-                f"token {grant.name!r} is for jobs of {grant.job_prefix!r}; channels are of all "
-                "jobs: use a token without a job prefix"
-            )
+            beyond = "channels are of all jobs: use a token without a job prefix"
+            raise guard.denied(request, grant, beyond)
         return grant
 
     return router
