@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from sqlalchemy import text
 
+from paceline_service.bus import leases
 from paceline_service.bus.ownership import Ownership
 from paceline_service.bus.subjects import partition_of
 from paceline_service.settings import CollectorSettings
@@ -124,3 +126,45 @@ async def test_who_cannot_work_gives_its_partitions_to_those_who_can(
     await until(lambda: (first.owned, second.owned) == (0, 64))
     first.able = True
     await until(lambda: first.owned == second.owned == 32)
+
+
+async def test_an_analyzer_that_starts_while_its_tables_are_out_of_reach_begins_later(
+    members: list[Member],
+) -> None:
+    first, second, _ = members
+    async with second.ownership._database.write() as connection:
+        await connection.execute(text("ALTER TABLE leases RENAME TO away"))
+    await first.ownership.start()
+    await asyncio.sleep(TTL_S)
+    assert not first.ownership.fresh
+    async with second.ownership._database.write() as connection:
+        await connection.execute(text("ALTER TABLE away RENAME TO leases"))
+    await until(lambda: first.owned == 64)
+
+
+async def test_partitions_are_given_back_without_a_deadlock_with_a_transaction_under_way(
+    members: list[Member],
+) -> None:
+    """Both lock in the order of partitions, wherever the rows lie."""
+    first, second, _ = members
+    await first.ownership.start()
+    await until(lambda: first.owned == 64)
+    await first.ownership.stop()
+    low, high = 5, 9
+    database, owner = first.ownership._database, first.ownership.owner
+    async with database.write() as connection:  # a row that is written moves behind the others
+        await connection.execute(
+            text("UPDATE leases SET owner = :o WHERE partition = :p"), {"o": owner, "p": low}
+        )
+        await connection.execute(text("ANALYZE leases"))  # as the server does now and then
+
+    async def release() -> None:
+        async with second.ownership._database.write() as connection:
+            await leases.release(connection, owner, {low, high})
+
+    async with database.write() as connection:
+        assert set(await leases.hold(connection, owner, {low})) == {low}
+        releasing = asyncio.create_task(release())
+        await asyncio.sleep(0.3)
+        assert set(await leases.hold(connection, owner, {high})) == {high}
+    await releasing

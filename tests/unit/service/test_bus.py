@@ -12,7 +12,7 @@ from nats.js import api
 from paceline.errors import ConfigError
 from paceline.wire.codec import encode_frame, encode_rows
 from paceline.wire.frames import Frame
-from paceline_service.bus.analyzer import Analyzer
+from paceline_service.bus import analyzer, states
 from paceline_service.bus.connection import Bus
 from paceline_service.bus.ownership import share_of
 from paceline_service.bus.publisher import Publisher
@@ -169,6 +169,14 @@ def test_a_message_that_holds_no_frame_says_why_in_a_word() -> None:
     assert decode_message(large, max_world_size=8) == "limit"
 
 
+def analyzer_of(database: object, stats: BusStats) -> analyzer.Analyzer:
+    registry = SimpleNamespace(forget_jobs=lambda covers: None)
+    return analyzer.Analyzer(
+        SimpleNamespace(), database, SimpleNamespace(registry=registry), SimpleNamespace(),  # type: ignore[arg-type]
+        lambda covers: None, owner="a", ttl_s=1, rebuild_window_s=1, max_world_size=8, stats=stats,
+    )  # fmt: skip
+
+
 async def test_the_lag_of_a_partition_that_was_lost_while_it_was_asked_for_is_not_told() -> None:
     stats, asked, answer = BusStats(), asyncio.Event(), asyncio.Event()
 
@@ -177,18 +185,42 @@ async def test_the_lag_of_a_partition_that_was_lost_while_it_was_asked_for_is_no
         await answer.wait()
         return 7
 
-    registry = SimpleNamespace(forget_jobs=lambda covers: None)
-    analyzer = Analyzer(
-        SimpleNamespace(), SimpleNamespace(), SimpleNamespace(registry=registry),  # type: ignore[arg-type]
-        SimpleNamespace(), lambda covers: None, owner="a", ttl_s=1, rebuild_window_s=1,  # type: ignore[arg-type]
-        max_world_size=8, stats=stats,
-    )  # fmt: skip
+    owner = analyzer_of(None, stats)
     worker = SimpleNamespace(bound=True, lag=lag)
-    analyzer._running[5] = SimpleNamespace(worker=worker, tasks=())  # type: ignore[assignment]
-    watch = asyncio.create_task(analyzer._watch_lag())
+    owner._running[5] = SimpleNamespace(worker=worker, tasks=())  # type: ignore[assignment]
+    watch = asyncio.create_task(owner._watch_lag())
     await asked.wait()
-    await analyzer._lost({5})
+    await owner._lost({5})
     answer.set()
     await asyncio.sleep(0.01)
     assert stats.lag == {}
     watch.cancel()
+
+
+class Unforeseen:
+    """A database whose reads fail; a driver may raise what nobody listed."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.again = asyncio.Event()
+
+    def read(self) -> None:
+        self.reads += 1
+        if self.reads > 2:
+            self.again.set()
+        raise RuntimeError("what nobody foresaw")
+
+
+async def test_what_runs_for_months_beside_the_bus_outlives_an_error_that_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(states, "POLL_S", 0.001)
+    monkeypatch.setattr(analyzer, "LOAD_RETRY_S", 0.001)
+    watched, loaded = Unforeseen(), Unforeseen()
+    stored = states.StoredStates(watched, SimpleNamespace(), bool, lambda _: None)  # type: ignore[arg-type, return-value]
+    stored.start()
+    taking = analyzer_of(loaded, BusStats())
+    load = asyncio.create_task(taking._load(frozenset({1})))
+    await asyncio.wait_for(asyncio.gather(watched.again.wait(), loaded.again.wait()), 40)
+    load.cancel()
+    await stored.stop()

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from nats.js.errors import NotFoundError
-from sqlalchemy.exc import SQLAlchemyError
 
-from paceline_service.bus.connection import BUS_ERRORS, Bus
+from paceline_service.bus.connection import Bus
 from paceline_service.bus.ownership import Ownership
 from paceline_service.bus.stats import BusStats
 from paceline_service.bus.subjects import partition_of
 from paceline_service.bus.worker import PartitionWorker
-from paceline_service.errors import BusUnavailableError
 from paceline_service.ingest.commit import GroupCommit
 from paceline_service.jobs import repository as jobs_repository
 from paceline_service.jobs.engine import Engine
@@ -140,8 +137,9 @@ class Analyzer:
                 async with self._database.read() as connection:
                     rows = await jobs_repository.unfinished_since(connection, since_ns)
                 break
-            except (SQLAlchemyError, OSError) as error:
-                _log.error("jobs cannot be taken over; it is tried again", error=str(error))
+            except Exception as error:
+                _log.error("jobs cannot be taken over; it is tried again",
+                           error=f"{type(error).__name__}: {error}")  # fmt: skip
                 await asyncio.sleep(LOAD_RETRY_S)
         for row in rows:
             number = partition_of(row.ref.job)
@@ -152,7 +150,7 @@ class Analyzer:
         while True:
             for partition, one in list(self._running.items()):
                 if one.worker.bound:
-                    with contextlib.suppress(*BUS_ERRORS, BusUnavailableError, NotFoundError):
+                    with contextlib.suppress(Exception):  # the one before stands
                         lag = await one.worker.lag()
                         if self._running.get(partition) is one:  # and not lost meanwhile
                             self._stats.lag[partition] = lag

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sqlalchemy import BigInteger, delete, literal_column, select, update
+from sqlalchemy import BigInteger, ColumnElement, delete, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -84,19 +84,20 @@ async def take(connection: AsyncConnection, owner: str, count: int, ttl_ns: int)
 
 async def release(connection: AsyncConnection, owner: str, partitions: Iterable[int]) -> None:
     """Give partitions back."""
-    change = (
-        update(Lease)
-        .where(Lease.partition.in_(list(partitions)), Lease.owner == owner)
-        .values(owner="", expires_wall_ns=0)
-    )
-    await connection.execute(change)
+    await _give_back(connection, Lease.owner == owner, Lease.partition.in_(list(partitions)))
 
 
 async def leave(connection: AsyncConnection, owner: str) -> None:
     """Give everything back: the others need not wait until the leases run out."""
-    change = update(Lease).where(Lease.owner == owner).values(owner="", expires_wall_ns=0)
-    await connection.execute(change)
+    await _give_back(connection, Lease.owner == owner)
     await connection.execute(delete(AnalyzerRow).where(AnalyzerRow.name == owner))
+
+
+async def _give_back(connection: AsyncConnection, *which: ColumnElement[bool]) -> None:
+    chosen = select(Lease.partition).where(*which).order_by(Lease.partition).with_for_update()
+    locked = list((await connection.execute(chosen)).scalars())
+    change = update(Lease).where(Lease.partition.in_(locked)).values(owner="", expires_wall_ns=0)
+    await connection.execute(change)
 
 
 async def hold(

@@ -60,9 +60,7 @@ class Ownership:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin."""
-        async with self._database.engine.begin() as connection:
-            await leases.prepare(connection)
+        """Begin; the database may be away at this moment."""
         self._task = asyncio.create_task(self._run(), name="paceline-leases")
 
     async def stop(self) -> None:
@@ -147,6 +145,8 @@ class Ownership:
 
     async def _renew(self, able: bool) -> tuple[list[str], dict[int, int]]:
         async with self._database.engine.begin() as connection:
+            if not self.beat_mono_s:
+                await leases.prepare(connection)
             if able:
                 await leases.beat(connection, self.owner)
             alive = await leases.alive(connection, self._ttl_ns)

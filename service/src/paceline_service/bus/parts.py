@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import structlog
 from nats.js import api
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline_service.bus.analyzer import Analyzer
@@ -160,8 +159,9 @@ class BusParts:
             await asyncio.sleep(FOLLOW_S)
             try:
                 await self._control.refresh()
-            except (SQLAlchemyError, OSError) as error:
-                _log.warning("settings are not read; those before count", error=str(error))
+            except Exception as error:  # whatever it is: the next time it may be over
+                why = f"{type(error).__name__}: {error}"
+                _log.warning("settings are not read; those before count", error=why)
             await self._store_rejects()
 
     async def _store_rejects(self) -> None:
@@ -171,9 +171,10 @@ class BusParts:
         try:
             async with self._database.write() as connection:
                 await add_drops(connection, rejects)
-        except (SQLAlchemyError, OSError) as error:
+        except Exception as error:
             self.publisher.unstored_rejects.update(rejects)
-            _log.warning("rejections are not stored; they are tried again", error=str(error))
+            why = f"{type(error).__name__}: {error}"
+            _log.warning("rejections are not stored; they are tried again", error=why)
 
 
 def _limits(settings: BusSettings) -> api.StreamConfig:

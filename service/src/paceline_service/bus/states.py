@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from collections.abc import Callable
 import msgspec
 import structlog
 from sqlalchemy import func, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from paceline_service.analysis.job import JobAnalysis
 from paceline_service.export.words import headline
@@ -100,8 +98,9 @@ class StoredStates:
 
     async def _watch(self) -> None:
         before: tuple[int, ...] = ()
+        trouble = ""
         while True:
-            with contextlib.suppress(SQLAlchemyError, OSError):
+            try:
                 query = select(
                     func.count(), func.coalesce(func.sum(JobAttempt.state_version), 0)
                 ).where(JobAttempt.last_seen_wall_ns > time.time_ns() - _SINCE_NS)  # fmt: skip
@@ -110,6 +109,12 @@ class StoredStates:
                 if now != before:
                     before = now
                     self._board.touch()
+                trouble = ""
+            except Exception as error:  # whatever it is: the next time it may be over
+                if trouble != type(error).__name__:
+                    trouble = type(error).__name__
+                    _log.warning("states are not watched; it is tried again",
+                                 error=f"{trouble}: {error}")  # fmt: skip
             await asyncio.sleep(POLL_S)
 
 

@@ -40,7 +40,8 @@ async def ensure_stream(js: JetStreamContext, name: str, limits: api.StreamConfi
         else:
             return ""
     except APIError as error:
-        if error.err_code in _NO_JETSTREAM or isinstance(error, ServiceUnavailableError):
+        nobody = isinstance(error, ServiceUnavailableError) and not error.err_code
+        if nobody or error.err_code in _NO_JETSTREAM:
             return (
                 f"no stream {name}: {error.description or error}; enable JetStream on the server, "
                 "and for the account of these credentials"
