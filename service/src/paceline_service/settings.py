@@ -65,6 +65,12 @@ class CollectorSettings(AccessSettings, BusSettings, NotifySettings, StoreSettin
         64 * _MIB, ge=4096, description="Largest sum of unpacked frame sizes that a body promises."
     )
     max_world_size: int = Field(131_072, ge=1, description="Most ranks of one job.")
+    reading_bytes: int = Field(
+        512 * _MIB,
+        ge=4096,
+        description="Bodies of POSTs that are being read, half of it for one token; beyond it: "
+        "429.",
+    )
     queue_bytes: int = Field(
         64 * _MIB, ge=4096, description="Frames waiting for their commit; beyond it: 429."
     )

@@ -17,12 +17,12 @@ from paceline.wire.frames import Frame
 from paceline.wire.settings import LaunchSettings
 from paceline_service.access.guard import Guard
 from paceline_service.errors import (
-    BodyTooLargeError,
     NothingDecodableError,
     OverloadedError,
     PermissionDeniedError,
     answer_to,
 )
+from paceline_service.ingest.bodies import Bodies
 from paceline_service.ingest.commit import Outcome
 from paceline_service.ingest.decoding import IncomingFrame, decode_body, sort_out
 from paceline_service.settings import CollectorSettings
@@ -59,6 +59,11 @@ class FramesEndpoint:
         self._told = told
         self._commits = commits
         self._settings = settings
+        self._bodies = Bodies(
+            longest_bytes=settings.max_body_bytes,
+            most_bytes=settings.reading_bytes,
+            refused=guard.refused,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one POST, as an application of its own."""
@@ -72,16 +77,16 @@ class FramesEndpoint:
     async def post(self, request: Request) -> Response:
         """Answer one POST."""
         grant = await self._guard.require(request, "ingest")
-        body = await read_body(request, self._settings.max_body_bytes)
-        self._guard.spend(grant, len(body))
-        limits = {
-            "max_unpacked_bytes": self._settings.max_unpacked_bytes,
-            "max_world_size": self._settings.max_world_size,
-        }
-        if len(body) <= INLINE_BYTES:
-            decoded = decode_body(body, grant, **limits)
-        else:
-            decoded = await asyncio.to_thread(decode_body, body, grant, **limits)
+        async with self._bodies.read(request, grant.bearer) as body:
+            self._guard.spend(grant, len(body))
+            limits = {
+                "max_unpacked_bytes": self._settings.max_unpacked_bytes,
+                "max_world_size": self._settings.max_world_size,
+            }
+            if len(body) <= INLINE_BYTES:
+                decoded = decode_body(body, grant, **limits)
+            else:
+                decoded = await asyncio.to_thread(decode_body, body, grant, **limits)
         if self._guard.cardinality is not None:
             sort_out(decoded, grant, self._guard.cardinality)
         self._commits.count_rejects(decoded.reasons)
@@ -117,28 +122,3 @@ def _told_rejections(rejected: list[Rejected], forbidden: set[int]) -> list[dict
         if item.offset in forbidden:
             told[-1]["problem"] = PermissionDeniedError.problem
     return told
-
-
-async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """Return the body of ``request``, never holding more than ``limit_bytes`` of it.
-
-    Raises:
-        BodyTooLargeError: it is longer.
-    """
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit_bytes:
-        raise _too_large(int(declared), limit_bytes)
-    chunks = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit_bytes:
-            raise _too_large(size, limit_bytes)
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _too_large(size: int, limit_bytes: int) -> BodyTooLargeError:
-    return BodyTooLargeError(
-        f"a body of {size} bytes or more; the limit is {limit_bytes}: send fewer frames at once"
-    )
