@@ -32,7 +32,7 @@ VALUES: dict[str, dict[str, Any]] = {
     },
     "scaled": {
         "mode": "scaled",
-        "bus": {"url": "nats://nats:4222"},
+        "bus": {"url": "nats://nats:4222", "existingSecret": "nats"},
         "database": {"existingSecret": "database", "reader": "grafana"},
         "tokens": {"existingSecret": "tokens"},
         "tls": {"existingSecret": "tls"},
@@ -153,6 +153,24 @@ def test_settings_of_the_collector_are_documented_ones(name: str) -> None:
         for entry in pod["spec"]["containers"][0]["env"]:
             if entry["name"].startswith("PACELINE_SERVE_"):
                 assert f"`{entry['name']}`" in documented, entry["name"]
+
+
+def test_each_role_has_its_own_credentials_of_the_bus_and_no_others() -> None:
+    roles = set()
+    for pod in pods("scaled"):
+        (container,) = pod["spec"]["containers"]
+        role = container["args"][-1]
+        (path,) = (
+            one["value"] for one in container["env"]
+            if one["name"] == "PACELINE_SERVE_BUS_CREDENTIALS"
+        )  # fmt: skip
+        (volume,) = (one for one in pod["spec"]["volumes"] if one["name"] == "bus")
+        assert volume["secret"]["secretName"] == "nats"
+        assert [item["key"] for item in volume["secret"]["items"]] == [f"{role}.creds"]
+        (mount,) = (one for one in container["volumeMounts"] if one["name"] == "bus")
+        assert path == f"{mount['mountPath']}/{role}.creds"
+        roles.add(role)
+    assert roles == {"gateway", "analyzer"}
 
 
 def test_prometheus_may_ask_pods_by_their_address_and_kubelet_by_loopback() -> None:

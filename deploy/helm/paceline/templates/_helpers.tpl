@@ -64,6 +64,7 @@ capabilities: { drop: [ALL] }
 {{- $root := .root -}}
 {{- $v := .root.Values -}}
 {{- $scheme := ternary "HTTPS" "HTTP" (ne $v.tls.existingSecret "") -}}
+{{- $creds := ternary $v.bus.existingSecret "" (eq $v.mode "scaled") -}}
 metadata:
   labels:
     {{- include "paceline.selector" $root | nindent 4 }}
@@ -116,6 +117,9 @@ spec:
         {{- if eq $v.mode "scaled" }}
         - { name: PACELINE_SERVE_BUS, value: {{ required "mode scaled needs bus.url, for example nats://nats:4222 (docs/scale-out.md)" $v.bus.url | quote }} }
         - { name: PACELINE_SERVE_BUS_REPLICAS, value: {{ $v.bus.replicas | quote }} }
+        {{- if $creds }}
+        - { name: PACELINE_SERVE_BUS_CREDENTIALS, value: /etc/paceline/bus/{{ .role }}.creds }
+        {{- end }}
         {{- end }}
         {{- if $v.tls.existingSecret }}
         - { name: PACELINE_SERVE_TLS_CERT, value: /etc/paceline/tls/tls.crt }
@@ -153,12 +157,19 @@ spec:
         {{- if $v.tls.existingSecret }}
         - { name: tls, mountPath: /etc/paceline/tls, readOnly: true }
         {{- end }}
+        {{- if $creds }}
+        - { name: bus, mountPath: /etc/paceline/bus, readOnly: true }
+        {{- end }}
   volumes:
     - { name: state, emptyDir: {} }
     - { name: tmp, emptyDir: {} }
     {{- with $v.tls.existingSecret }}
     - name: tls
       secret: { secretName: {{ . }}, defaultMode: 0440 }
+    {{- end }}
+    {{- with $creds }}
+    - name: bus
+      secret: { secretName: {{ . }}, defaultMode: 0440, items: [{ key: {{ $.role }}.creds, path: {{ $.role }}.creds }] }
     {{- end }}
   {{- with $v.priorityClassName }}
   priorityClassName: {{ . }}
