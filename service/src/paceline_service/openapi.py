@@ -83,6 +83,7 @@ _LINK_TOLD = {
     "description": 'The next page: `<...>; rel="next"`; absent on the last one.',
     "schema": {"type": "string"},
 }
+_TAGGED = ("/v1/jobs", "/v1/incidents", "/v1/notifications", "/v1/offenders", "/v1/silences")
 _UNTAGGED = {"events", "event-log", "timeline", "settings"}
 """Routes of jobs whose answers have no tag: they stream, or change at every frame."""
 
@@ -126,10 +127,11 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     too_large = "Request line and headers together are too large."
     operation["responses"]["431"] = {"description": too_large, "content": content}
+    operation["responses"]["421"] = {"description": _FAULTS["421"], "content": content}
     if path == "/metrics":
-        for status in ("401", "403", "421", "429", "503"):
+        for status in ("401", "403", "429", "503"):
             operation["responses"][status] = {"description": _FAULTS[status], "content": content}
-    tagged = path.startswith(("/v1/jobs", "/v1/incidents", "/v1/offenders", "/v1/silences"))
+    tagged = path.startswith(_TAGGED)
     if method == "get" and tagged and path.rpartition("/")[2] not in _UNTAGGED:
         operation["responses"]["304"] = _NOTHING_NEW
         operation.setdefault("parameters", []).append(_TAG)

@@ -83,7 +83,9 @@ def test_an_answer_is_as_the_document_describes_it(
     target = path.replace("{job}", JOB).replace("{incident_id}", str(incident))
     status, headers, body = ask(shared, target + (f"?{query}" if query else ""))
     assert status == 200, body
-    described = document["paths"][path]["get"]["responses"]["200"]
+    responses = document["paths"][path]["get"]["responses"]
+    assert ("etag" in headers) is ("304" in responses)
+    described = responses["200"]
     schema = described["content"]["application/json"]["schema"]
     answer = json.loads(body)
     validator(document, schema).validate(answer)
