@@ -14,6 +14,7 @@ from paceline_service.errors import BusUnavailableError
 from tests.integration.scaleout.credentials import Authority
 from tests.integration.scaleout.nats import NatsServer
 from tests.integration.scaleout.test_stream import LIMITS, MIB, frame, settled
+from tests.integration.scaleout.test_worker import Working, until
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +50,19 @@ async def test_credentials_that_expire_are_told_and_new_ones_in_their_place_are_
     path = authority.user(tmp_path / "short.creds", exp=int(time.time()) + 2)
     bus = bus_of(server, path)
     await settled(bus)
-    publisher = Publisher(bus, queue_bytes=64 * MIB, stats=BusStats())
-    assert (await publisher.submit([frame(1, 1000)])).accepted == 1
+    working = Working(bus)
+    working.start()
+    await working.publish(1)
     words = await told(bus, "they expired at 20")
     assert f"NATS refuses the credentials {path}" in words
     assert "nsc generate creds" in words
     with pytest.raises(BusUnavailableError, match="they expired at"):
-        await publisher.submit([frame(2, 1000)])
+        await working.publish(2)
     authority.user(path)
     await settled(bus)
-    assert (await publisher.submit([frame(2, 1000)])).accepted == 1
+    await working.publish(2)
+    await until(lambda: working.commits.numbers == [1, 2])
+    await working.stop()
     await bus.close()
 
 
