@@ -32,8 +32,15 @@ pytestmark = [pytest.mark.pixels, pytest.mark.timeout(1800)]
 JOBS = {"fleet": ".*", "network": "moe-16b"}
 JOB = "llm-7b"
 CHOSEN = {"rank": {"rank": "5"}}
-SHOWN_UNTIL = {"job": "Step time", "rank": "Host"}
-"""Heading at which the picture for the documentation ends."""
+PICTURES: dict[str, tuple[str, str, str]] = {
+    "job": ("job", "", "Step time"),
+    "job-step-time": ("job", "Step time", "Whether to believe it"),
+    "rank": ("rank", "", "Host"),
+}
+"""Pictures for the documentation: of which dashboard, from which heading to which."""
+CUT_HEADINGS = """() => [...document.querySelectorAll('[role="columnheader"] *')]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0)
+  .map((one) => one.closest('[data-panel]').dataset.panel + ': ' + one.textContent)"""
 MARK = "#ff780a"
 ICONS = "/public/build/img/"
 
@@ -134,12 +141,23 @@ def test_every_panel_of_a_dashboard_is_drawn(
         page.goto(f"{address}/?dashboard={name}")
         page.wait_for_selector("body[data-done]", timeout=60_000)
         page.locator("#dashboard").screenshot(path=str(work / "whole" / f"{name}.png"))
-        box = page.locator("#dashboard").bounding_box()
-        if name in SHOWN_UNTIL:
-            heading = page.locator(f'[data-panel="{SHOWN_UNTIL[name]}"]').first.bounding_box()
-            box["height"] = heading["y"]
-        page.screenshot(path=str(pictures / f"{name}.png"), clip=box, full_page=True)
+        shown = {key: one for key, one in PICTURES.items() if one[0] == name}
+        for picture, (_, first, until) in (shown or {name: (name, "", "")}).items():
+            box = page.locator("#dashboard").bounding_box()
+            top, bottom = (_top(page, heading) for heading in (first, until))
+            box["height"] = (bottom or box["height"]) - top
+            box["y"] = top
+            page.screenshot(path=str(pictures / f"{picture}.png"), clip=box, full_page=True)
         failed = page.evaluate("window.failed")
+        cut = page.evaluate(CUT_HEADINGS)
         browser.close()
     assert not failed
     assert not errors
+    assert not cut
+
+
+def _top(page: Any, heading: str) -> float:
+    if not heading:
+        return 0.0
+    found: float = page.locator(f'[data-panel="{heading}"]').first.bounding_box()["y"]
+    return found

@@ -17,7 +17,9 @@ COLOURS_OF_IDLENESS = "Oranges"
 FULL_COLOUR = 0.5
 """The idle share that has the strongest colour: beyond it a job is in trouble anyway."""
 MEDIAN = "median of all ranks"
-LIMIT = "limit"
+LIMIT, WORLD_SIZE, EXPECTED = "limit", "world size", "expected"
+_COMPARED = (MEDIAN, LIMIT, WORLD_SIZE, EXPECTED)
+"""Lines that others are compared with."""
 _LEGEND = {"displayMode": "list", "placement": "bottom", "calcs": [], "showLegend": True}
 _NO_LEGEND = {**_LEGEND, "showLegend": False}
 
@@ -33,10 +35,11 @@ def lines(
     from_zero: bool = True,
     at_least: float | None = None,
     overrides: Sequence[Json] = (),
+    none: str = "",
 ) -> TimeSeries:
     """Return lines over time, or filled and stacked ones.
 
-    A line called ``MEDIAN`` is drawn as what others are compared with, one called ``LIMIT`` too.
+    A line that has one of the names ``_COMPARED`` is drawn as what others are compared with.
 
     Args:
         title: the panel's title.
@@ -48,6 +51,7 @@ def lines(
         from_zero: the scale begins at 0.
         at_least: how far the scale goes where all is 0.
         overrides: settings of lines, by name.
+        none: what is said where there is nothing.
     """
     return TimeSeries(
         **common(title, about, targets),
@@ -63,6 +67,8 @@ def lines(
         valueMax=1 if top_is_one else None,
         axisSoftMax=at_least,
         overrides=[*_compared(), *overrides],
+        # grafanalib knows no such setting.
+        extraJson={"fieldConfig": {"defaults": {"noValue": none}}} if none else None,
     )
 
 
@@ -75,7 +81,7 @@ def _compared() -> list[Json]:
             custom__lineWidth=2,
             custom__fillOpacity=0,
         )
-        for name in (MEDIAN, LIMIT)
+        for name in _COMPARED
     ]
 
 

@@ -13,6 +13,8 @@ from paceline_dashboards.queries import itself as q
 from paceline_dashboards.targets import query
 from paceline_dashboards.words import BAD, GOOD, NEUTRAL, WARNING
 
+_NO_BUS = "no bus: a collector by itself"
+
 
 def _now() -> Section:
     return section(
@@ -149,6 +151,7 @@ def _analysis() -> Section:
                     query(q.worst(m.RELIEF_STRIDE, "job"), "{{job}}: every which step"),
                     query(q.growth(m.RELIEF_CHANGES, "direction"), "changes {{direction}}"),
                 ],
+                none="no job has been asked for fewer steps",
             ),
             lines(
                 "Went wrong",
@@ -249,6 +252,7 @@ def _process() -> Section:
                     query(q.growth(m.BUS_TERMINATED, "reason"), "taken out: {{reason}}"),
                 ],
                 unit="short",
+                none=_NO_BUS,
             ),
             lines(
                 "Bus: behind",
@@ -258,6 +262,7 @@ def _process() -> Section:
                     query(q.growth(m.BUS_REDELIVERED), "came again, in a second"),
                 ],
                 unit="short",
+                none=_NO_BUS,
             ),
             lines(
                 "Bus: waiting",
@@ -270,6 +275,7 @@ def _process() -> Section:
                     override("time of a request", unit="s"),
                     override("bytes", unit="bytes", custom__axisPlacement="right"),
                 ],
+                none=_NO_BUS,
             ),
             lines(
                 "Bus: partitions",
@@ -279,6 +285,7 @@ def _process() -> Section:
                     query(q.growth(m.BUS_TAKEOVERS), "taken in a second"),
                 ],
                 unit="short",
+                none=_NO_BUS,
             ),
         ),
     )

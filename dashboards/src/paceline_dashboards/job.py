@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafanalib.core import Dashboard
 
 from paceline_dashboards import frame, job_steps, shared
-from paceline_dashboards.charts import lines, states
+from paceline_dashboards.charts import EXPECTED, WORLD_SIZE, lines, states
 from paceline_dashboards.layout import Section, line, section
 from paceline_dashboards.panels import bar_gauge, limits, link, override, stat
 from paceline_dashboards.promql import IN_JOB
@@ -15,6 +15,7 @@ from paceline_dashboards.targets import query, rows
 from paceline_dashboards.words import (
     BAD,
     COMPUTE,
+    GAP_PARTS,
     GOOD,
     NAMED,
     NEUTRAL,
@@ -52,14 +53,16 @@ def _answer() -> Section:
             ),
             stat(
                 "Slowdown S",
-                "Time of a step over what it would be without what the findings name; 1 is none.",
+                "Time of all steps since the job began over what they would have taken without "
+                "what the findings name; 1 is none.",
                 query(q.SLOWDOWN),
                 thresholds=limits((None, GOOD), (1.05, WARNING), (1.2, BAD)),
                 decimals=2,
             ),
             stat(
                 "Recoverable",
-                "Share of the job's time that it gets back when what the findings name is gone.",
+                "Share of its time that the job gets back from now on when what findings name now "
+                "is gone. Of the steps since they began; the slowdown is of all steps.",
                 query(q.RECOVERABLE),
                 unit="percentunit",
                 thresholds=limits((None, GOOD), (0.05, WARNING), (0.2, BAD)),
@@ -96,8 +99,9 @@ def _answer() -> Section:
             7,
             shared.ranks_and_cost(
                 "Named ranks",
-                "The ranks that findings name and that go on now, with their cost since the job "
-                "began. Arrived last: the share of the collectives that somebody waited in.",
+                "The ranks that findings name and that go on now, with the GPU time that they have "
+                "cost since the job began. Arrived last: the share of the collectives that "
+                "somebody waited in.",
                 [
                     rows(findings.FLAGGED_NODE),
                     rows(q.FLAGGED_WASTED),
@@ -162,8 +166,8 @@ def _steps() -> Section:
             ),
             lines(
                 "Slowdown S and gamma",
-                "S: step time over what it would be without the findings. Gamma: exposed "
-                "communication over compute.",
+                "Since the job began. S: step time over what it would be without the findings. "
+                "Gamma: exposed communication over compute.",
                 [query(q.SLOWDOWN, "slowdown S"), query(q.GAMMA, "gamma")],
             ),
         ),
@@ -173,11 +177,14 @@ def _steps() -> Section:
                 "Expected and observed step",
                 "Expected: what healthy ranks would take, by the compute, the jitter, alpha and "
                 "beta fitted from this job. Both are means since the job began.",
-                [query(q.OBSERVED_STEP, "observed"), query(q.EXPECTED_STEP, "expected")],
+                [query(q.OBSERVED_STEP, "observed"), query(q.EXPECTED_STEP, EXPECTED)],
                 unit="s",
                 overrides=[
-                    override(name, color={"mode": "fixed", "fixedColor": colour})
-                    for name, colour in (("observed", STANDS), ("expected", COMPUTE))
+                    override(
+                        "observed",
+                        color={"mode": "fixed", "fixedColor": COMPUTE},
+                        custom__lineWidth=2,
+                    )
                 ],
             ),
             lines(
@@ -188,6 +195,10 @@ def _steps() -> Section:
                 unit="s",
                 stacked=True,
                 from_zero=False,
+                overrides=[
+                    override(part, color={"mode": "fixed", "fixedColor": colour})
+                    for part, colour in GAP_PARTS
+                ],
             ),
             widths=(12, 12),
         ),
@@ -260,7 +271,7 @@ def _trust() -> Section:
                 "that send nothing the verdict cannot see.",
                 [
                     query(q.RANKS_SEEN, "{{state}}"),
-                    query(q.WORLD_SIZE, "limit"),
+                    query(q.WORLD_SIZE, WORLD_SIZE),
                     query(q.SILENT_RANKS, "silent ranks"),
                     query(q.RANK_SERIES, "with series of their own"),
                 ],
@@ -276,7 +287,10 @@ def _trust() -> Section:
                 "From the arrival of the newest analysed frame at the collector to its analysis, "
                 "all jobs; and every which step the collector asks for while it cannot keep up.",
                 [query(q.ANALYSIS_LAG, "analysis lag"), query(q.STRIDE, "stride")],
-                overrides=[override("analysis lag", unit="s")],
+                overrides=[
+                    override("analysis lag", unit="s"),
+                    override("stride", custom__axisSoftMax=10, custom__axisPlacement="right"),
+                ],
             ),
             shared.dropped("Dropped, all jobs"),
         ),

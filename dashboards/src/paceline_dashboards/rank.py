@@ -24,8 +24,8 @@ def _who() -> Section:
             7,
             shared.ranks_and_cost(
                 "Chosen ranks",
-                "Where they are, what they have cost since the job began, and what findings say of "
-                "them now.",
+                "Where they are, the GPU time that they have cost since the job began, and what "
+                "findings say of them now.",
                 [
                     rows(q.PLACE),
                     rows(q.WASTED),
@@ -38,8 +38,8 @@ def _who() -> Section:
             ),
             table(
                 "Their nodes",
-                "What a node has cost this job, what the job would get back without it, and how "
-                "often incidents of 30 days have named it.",
+                "GPU-hours that a node has cost this job, what the job would get back without it, "
+                "and how often incidents of 30 days have named it.",
                 [
                     rows(q.NODE_WASTED),
                     rows(q.NODE_RECOVERABLE),
@@ -50,13 +50,13 @@ def _who() -> Section:
                     "node": "node",
                     "kind": "finding",
                     "cause": "cause",
-                    "Value #A": "GPU-hours wasted",
+                    "Value #A": "GPU-hours",
                     "Value #B": "recoverable",
-                    "Value #C": "incidents in 30 days",
+                    "Value #C": "incidents",
                 },
-                sort_by="GPU-hours wasted",
+                sort_by="GPU-hours",
                 overrides=[
-                    override("GPU-hours wasted", decimals=3),
+                    override("GPU-hours", decimals=3),
                     override("recoverable", unit="percentunit", decimals=1),
                 ],
             ),
@@ -112,14 +112,16 @@ def _work() -> Section:
     )
 
 
-def _gauge(title: str, about: str, gauge: Metric, *, unit: str, limit: str = "") -> Panel:
+def _gauge(
+    title: str, about: str, gauge: Metric, *, unit: str, limit: str = "", from_zero: bool = False
+) -> Panel:
     targets = [
         query(q.newest(gauge), "rank {{rank}}"),
         query(q.newest_median(gauge), MEDIAN),
     ]
     if limit:
         targets.append(query(limit, LIMIT))
-    return lines(title, about, targets, unit=unit, from_zero=False)
+    return lines(title, about, targets, unit=unit, from_zero=from_zero)
 
 
 def _gpu() -> Section:
@@ -176,6 +178,7 @@ def _gpu() -> Section:
                 "Share of the time in which a kernel ran. Waiting in a collective counts as busy.",
                 m.RANK_GPU_BUSY_RATIO,
                 unit="percentunit",
+                from_zero=True,
             ),
         ),
         line(
@@ -185,6 +188,7 @@ def _gpu() -> Section:
                 "On the GPU, by all processes.",
                 m.RANK_GPU_MEMORY_USED_BYTES,
                 unit="bytes",
+                from_zero=True,
             ),
             lines(
                 "ECC errors",

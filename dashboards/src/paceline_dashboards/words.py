@@ -30,6 +30,15 @@ VERDICTS: tuple[tuple[str, str], ...] = (
     ("hang", "#c4162a"),
 )
 """Every verdict, the number it has in panels (its place), and its colour."""
+GAP_PARTS: tuple[tuple[str, str], ...] = (
+    ("straggler", "#ff780a"),
+    ("imbalance", "#ffb357"),
+    ("slowdown", "#ffcb7d"),
+    ("network", "#8f3bb8"),
+    ("host", COMPUTE),
+    ("unexplained", "#9fa7b3"),
+)
+"""What the observed step is longer by, in the colours of the verdicts."""
 LANES: tuple[tuple[str, str], ...] = (
     ("works", COMPUTE),
     ("stands", STANDS),

@@ -8,6 +8,7 @@ const STANDARD = [
 const CUSTOM = [
   "lineWidth", "lineStyle", "fillOpacity", "axisPlacement", "axisLabel", "hideFrom", "spanNulls",
   "drawStyle", "showPoints", "stacking", "lineInterpolation", "gradientMode", "insertNulls", "hidden", "minWidth",
+  "axisSoftMax", "align", "barAlignment", "cellOptions", "inspect", "pointSize", "scaleDistribution", "thresholdsStyle",
 ];
 
 function item(name: string, isCustom: boolean): any {

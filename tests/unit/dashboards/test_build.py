@@ -131,6 +131,19 @@ def test_panels_of_several_dashboards_that_ask_the_same_say_and_look_the_same() 
     assert shared >= 6  # gamma, own work, standing and drops, in both sets
 
 
+def test_pictures_are_drawn_with_every_setting_that_a_panel_has(repository: Path) -> None:
+    # What the drawing page does not register it silently leaves out.
+    registered = (repository / "tests/pixels/web/registry.ts").read_text()
+    for dashboard in DASHBOARDS.values():
+        for panel in dashboard["panels"]:
+            config = panel.get("fieldConfig", {"defaults": {}, "overrides": []})
+            custom = config["defaults"].get("custom", {})
+            names = {key for key, value in custom.items() if value is not None}
+            for one in config["overrides"]:
+                names |= {entry["id"].removeprefix("custom.") for entry in one["properties"]}
+            assert not [name for name in names if f'"{name}"' not in registered], panel["title"]
+
+
 def test_check_notices_a_dashboard_that_nothing_builds(tmp_path: Path) -> None:
     build.main(["build", str(tmp_path)])
     (tmp_path / "left-over.json").write_text("{}")

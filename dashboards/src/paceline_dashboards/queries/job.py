@@ -52,9 +52,14 @@ def padded(expr: str, label: str) -> str:
     return f"sum by (row) ({text})"
 
 
+LITTLE = 0.02
+"""Seconds of a second: of less no share is told."""
+
+
 def _share(part: Metric, whole: tuple[Metric, ...], selector: str, by: str) -> str:
     parts = " + ".join(total(rate(one, selector), by) for one in whole)
-    return f"{total(rate(part, selector), by)} / ({parts})"
+    # Before its first whole steps a share would be one of next to nothing, and look like much.
+    return f"{total(rate(part, selector), by)} / ({parts} > {LITTLE})"
 
 
 IDLE_BY_RANK = padded(
