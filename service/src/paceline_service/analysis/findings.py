@@ -84,7 +84,7 @@ def finding_of(episodes: list[Episode], beside: Bystanders) -> Finding:
         last_step=last.end_step,
         slowdown=total.self_ns / total.peer_self_ns if total.peer_self_ns > 0 else None,
         recoverable_ratio=total.recoverable_ratio,
-        wasted_gpu_s=total.blamed_ns / 1e9,
+        wasted_gpu_s=total.wasted_ns / 1e9,
         confidence=max(episode.confidence for episode in episodes),
         period_steps=last.period_steps,
         evidence=[
@@ -118,6 +118,7 @@ class _Totals:
         self.self_ns = sum(e.self_ns for e in episodes)
         self.peer_self_ns = sum(e.peer_self_ns for e in episodes)
         self.blamed_ns = sum(e.blamed_ns for e in episodes)
+        self.wasted_ns = sum(e.wasted_ns for e in episodes)
         self.last_arrivals = sum(e.last_arrivals for e in episodes)
         self.contested = sum(e.contested for e in episodes)
         self.phase_excess_ns = np.sum([e.phase_excess_ns for e in episodes], axis=0)
@@ -184,8 +185,9 @@ def _evidence(
             "whose last arriver stood out"
         )
     sentences.append(
-        f"its peers stood still {total.blamed_ns / 1e9:.2f} GPU-seconds for it; without it these "
-        f"steps would have been {total.recoverable_ratio:.1%} shorter"
+        f"its peers stood still {total.blamed_ns / 1e9:.2f} GPU-seconds for it, "
+        f"{total.wasted_ns / 1e9:.2f} of which they would not have without it; these steps would "
+        f"have been {total.recoverable_ratio:.1%} shorter"
     )
     if not last.open:
         sentences.append(f"it recovered after step {last.last_step}")
@@ -249,7 +251,7 @@ def _about_node(node: str, size: int, mine: list[Finding], alone: dict[int, floa
             f"{'all' if len(ranks) == size else f'{len(ranks)} of'} {size} ranks of node {node} "
             "are slow: their own time is "
             f"{min(slowdowns, default=1):.2f} to {max(slowdowns, default=1):.2f} times a peer's",
-            f"others stood still {wasted_gpu_s:.2f} GPU-seconds for them; without the node "
+            f"others stood still {wasted_gpu_s:.2f} GPU-seconds longer for them; without the node "
             f"these steps would have been {share:.1%} shorter",
             *(f"rank {of_cause.ranks[0]}: {sentence}" for sentence in of_cause.evidence),
         ],

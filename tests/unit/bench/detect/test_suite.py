@@ -125,3 +125,10 @@ def test_nobody_is_named_where_eight_ranks_share_each_uneven_batch() -> None:
     outcome = run(scenario)
     assert outcome.verdict == "imbalance"
     assert outcome.false == outcome.false_passing == []
+
+
+def test_a_fault_is_told_to_cost_what_the_job_would_save_without_it() -> None:
+    """Of what others wait for a rank 10 % slow, half they would wait for the next slowest."""
+    scenario = scenario_of("sudden", 7310, "tuning")
+    (fault,) = run(scenario).faults
+    assert fault.named_wasted_gpu_s == pytest.approx(fault.true_wasted_gpu_s, rel=0.3)

@@ -83,6 +83,9 @@ class Episode:
     alone_ns: int = 0
     """What it would cost were it the only slow rank; slower ones hide ``recoverable_ns``."""
     blamed_ns: float = 0.0
+    wasted_ns: float = 0.0
+    """Of what others waited for it, what they would not have waited had it not been slow: without
+    it they would have waited for the next slowest."""
     felt_ns: float = 0.0
     """Waits that it is charged with beyond its peers', over all ranks of the job: what each rank
     lost to it on average. Where a step synchronises often, ``alone_ns`` is less than the cost:
@@ -128,7 +131,7 @@ class Episode:
 
 
 _SUMMED = (
-    "steps", "duration_ns", "recoverable_ns", "alone_ns", "blamed_ns", "felt_ns",
+    "steps", "duration_ns", "recoverable_ns", "alone_ns", "blamed_ns", "wasted_ns", "felt_ns",
     "last_arrivals", "contested", "phase_excess_ns", "phase_peer_ns", "self_ns", "peer_self_ns",
     "parts",
 )  # fmt: skip

@@ -32,6 +32,7 @@ SHARES = {"peers": 0.4, "past": 0.3, "node": 0.1, "start": 0.05, "period": 0.05}
 dear for the two that are to be quick. What is left, a tenth, is the network's."""
 HISTORY_STEPS = 4096
 _STEP_TIMES = 64
+_LEAST_BEFORE = 20
 MOST_EPISODES_OF_A_RANK = 16
 """Closed episodes of one rank beyond which its oldest are joined, so that state stays bounded."""
 
@@ -270,6 +271,7 @@ class EpisodeTracker:
             confidence=self._confidence(evidence[ranks]),
             from_start=from_start,
             usual_phase_ns=_usual_phases(notes, onset, ranks),
+            usual_wait_ns=_usual_waits(notes, onset),
         )
         for at in range(int(onset.min()), len(notes)):
             known = (onset <= at) & ~np.isnan(notes[at].scores[ranks])
@@ -320,3 +322,14 @@ def _usual_phases(notes: list[StepNote], onset: Int64Array, ranks: Int64Array) -
     held = np.arange(len(before))[:, None] + first < onset
     total = (np.stack(before) * held[:, :, None]).sum(axis=0)
     return np.asarray(total / np.maximum(held.sum(axis=0), 1)[:, None])
+
+
+def _usual_waits(notes: list[StepNote], onset: Int64Array) -> FloatArray:
+    """Return what all ranks were charged with in a step before each onset, (n,).
+
+    NaN where fewer steps lie before it than tell a mean.
+    """
+    charged_ns = np.array([note.blamed_ns.sum() for note in notes[-_STEP_TIMES * 4 :]])
+    before = np.clip(onset - (len(notes) - len(charged_ns)), 0, len(charged_ns))
+    total = np.append(0.0, np.cumsum(charged_ns))[before]
+    return np.where(before >= _LEAST_BEFORE, total / np.maximum(before, 1), np.nan)

@@ -18,7 +18,7 @@ _RECOVERY_CLIP = 1.0
 _PHASES = len(EXCLUSIVE_PHASES)
 _SCALARS = (
     "steps", "duration_ns", "recoverable_ns", "alone_ns", "blamed_ns", "last_arrivals",
-    "contested", "self_ns", "peer_self_ns", "felt_ns",
+    "contested", "self_ns", "peer_self_ns", "felt_ns", "saved_ns", "raised_ns", "slow_blamed_ns",
 )  # fmt: skip
 _WIDTH = len(_SCALARS) + 2 * _PHASES
 
@@ -48,6 +48,7 @@ class OpenEpisodes:
         self._lags = np.zeros((0, MAX_LAGS))
         self._lag_count = self.rank.copy()
         self._usual_phase = np.zeros((0, _PHASES))
+        self._usual_wait = np.zeros(0)
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -63,13 +64,19 @@ class OpenEpisodes:
         confidence: FloatArray,
         from_start: BoolArray,
         usual_phase_ns: FloatArray,
+        usual_wait_ns: FloatArray,
     ) -> Int64Array:
-        """Open episodes of n ranks; returns their rows. ``usual_phase_ns`` (n, phases)."""
+        """Open episodes of n ranks; returns their rows.
+
+        ``usual_phase_ns`` (n, phases) is what each rank took before, ``usual_wait_ns`` (n,) what
+        ranks were charged with in a step before, all together; NaN is unknown.
+        """
         count = len(rank)
         begun: dict[str, np.ndarray] = {
             "rank": rank, "first_step": first_step, "last_step": first_step,
             "seen_step": first_step, "shift": shift, "offset": offset, "evidence": evidence,
             "confidence": confidence, "from_start": from_start, "_usual_phase": usual_phase_ns,
+            "_usual_wait": usual_wait_ns,
         }  # fmt: skip
         for name in self.__dict__:
             old = getattr(self, name)
@@ -140,6 +147,12 @@ class OpenEpisodes:
         total = self._sure[row]
         figures = dict(zip(_SCALARS, total[: len(_SCALARS)].tolist(), strict=True))
         whole = ("steps", "duration_ns", "recoverable_ns", "alone_ns", "last_arrivals", "contested")
+        wasted_ns = _wasted_ns(
+            figures["blamed_ns"],
+            saved_ns=figures.pop("saved_ns"),
+            raised_ns=figures.pop("raised_ns"),
+            slow_blamed_ns=figures.pop("slow_blamed_ns"),
+        )
         lags = int(self._lag_count[row])
         newest = [self._lags[row, at % MAX_LAGS] for at in range(max(0, lags - MAX_LAGS), lags)]
         return Episode(
@@ -153,6 +166,7 @@ class OpenEpisodes:
             confidence=float(self.confidence[row]),
             from_start=bool(self.from_start[row]),
             open=is_open,
+            wasted_ns=wasted_ns,
             **{name: round(v) if name in whole else v for name, v in figures.items()},
             phase_excess_ns=total[len(_SCALARS) : len(_SCALARS) + _PHASES].copy(),
             phase_peer_ns=total[len(_SCALARS) + _PHASES :].copy(),
@@ -181,8 +195,12 @@ class OpenEpisodes:
         values[:, 7] = own_ns
         values[:, 8] = own_ns * np.exp(-note.scores[ranks])
         values[:, 9] = (note.blamed_ns[ranks] - usual_blame_ns) / len(note.self_ns)
-        values[:, 10 : 10 + _PHASES] = phase_ns - usual_ns
-        values[:, 10 + _PHASES :] = usual_ns
+        fit = np.count_nonzero(~slow & (note.self_ns >= 0))
+        values[:, 10] = np.minimum(values[:, 4], values[:, 3] * fit)
+        values[:, 11] = note.blamed_ns.sum() - self._usual_wait[rows]
+        values[:, 12] = note.blamed_ns[slow].sum()
+        values[:, len(_SCALARS) : len(_SCALARS) + _PHASES] = phase_ns - usual_ns
+        values[:, len(_SCALARS) + _PHASES :] = usual_ns
         return values
 
     def _peers(
@@ -202,3 +220,19 @@ class OpenEpisodes:
             usual_ns[group == index] = median_of(note.phase_self_ns[here], axis=0)
             blamed_ns[group == index] = median_of(note.blamed_ns[here])
         return usual_ns, blamed_ns
+
+
+def _wasted_ns(
+    blamed_ns: float, *, saved_ns: float, raised_ns: float, slow_blamed_ns: float
+) -> float:
+    """Return what others would not have waited had the rank been as fast as they (episodes.md).
+
+    Args:
+        blamed_ns: what they waited for it.
+        saved_ns: what they would not have, had nothing but the ends of steps held them together.
+        raised_ns: by how much all waits grew since before, NaN where there is no before.
+        slow_blamed_ns: what was waited for all slow ranks, which made them grow together.
+    """
+    if slow_blamed_ns > 0 and not np.isnan(raised_ns):
+        saved_ns = max(saved_ns, raised_ns * blamed_ns / slow_blamed_ns)
+    return min(blamed_ns, saved_ns)

@@ -46,8 +46,8 @@ class _Stall:
     """Duration of all steps up to this one, it included."""
     score: float
     figures: FloatArray
-    """Self, peer self, recoverable, alone, blamed ns; last arrivals, contested; then the excess
-    of each phase and what the peers need for it."""
+    """Self, peer self, recoverable, alone, blamed ns; last arrivals, contested; wasted ns; then
+    the excess of each phase and what the peers need for it."""
 
 
 @dataclass(slots=True)
@@ -161,7 +161,7 @@ class PeriodicWatch:
         fit = note.self_ns.copy()
         fit[ranks] = 0
         phases = note.phase_self_ns.shape[1]
-        figures = np.empty((len(ranks), 7 + 2 * phases))
+        figures = np.empty((len(ranks), 8 + 2 * phases))
         figures[:, 0] = own_ns
         figures[:, 1] = own_ns * np.exp(-note.scores[ranks])
         figures[:, 2] = np.where(ranks == top, own_ns - without_top, 0.0)
@@ -169,14 +169,15 @@ class PeriodicWatch:
         figures[:, 4] = note.blamed_ns[ranks]
         figures[:, 5] = note.last_count[ranks]
         figures[:, 6] = note.last_count.sum()
+        figures[:, 7] = np.minimum(figures[:, 4], figures[:, 3] * np.count_nonzero(fit > 0))
         group = plan.group[ranks]
         for index in distinct(group):
             peers = np.flatnonzero((plan.group == index) & (note.self_ns >= 0))
             peers = peers[~np.isin(peers, ranks)][:_PEERS_LOOKED_AT]
             here = group == index
             usual = median_of(note.phase_self_ns[peers], axis=0) if len(peers) else 0.0
-            figures[here, 7 : 7 + phases] = note.phase_self_ns[ranks[here]] - usual
-            figures[here, 7 + phases :] = usual
+            figures[here, 8 : 8 + phases] = note.phase_self_ns[ranks[here]] - usual
+            figures[here, 8 + phases :] = usual
         return [
             _Stall(self._index, self._index, note.step, self._since_ns, float(note.scores[rank]),
                    figures[at].copy())
@@ -188,7 +189,7 @@ class PeriodicWatch:
 
     def _episode(self, rank: int, found: _Found, gamma: float, judged_steps: int) -> Episode:
         figures = found.figures
-        phases = (len(figures) - 7) // 2
+        phases = (len(figures) - 8) // 2
         # The stalls are few, the time they cost a share of is all of it, from the first period on.
         spanned = max(found.last.index - found.first.index, 1)
         duration_ns = (found.last.since_ns - found.first.since_ns) * (1 + found.period / spanned)
@@ -209,10 +210,11 @@ class PeriodicWatch:
             recoverable_ns=round(figures[2]),
             alone_ns=round(figures[3]),
             blamed_ns=float(figures[4]),
+            wasted_ns=float(figures[7]),
             last_arrivals=round(figures[5]),
             contested=round(figures[6]),
-            phase_excess_ns=figures[7 : 7 + phases].copy(),
-            phase_peer_ns=figures[7 + phases :].copy(),
+            phase_excess_ns=figures[8 : 8 + phases].copy(),
+            phase_peer_ns=figures[8 + phases :].copy(),
             self_ns=float(figures[0]),
             peer_self_ns=float(figures[1]),
             period_steps=found.period,
