@@ -45,15 +45,22 @@ class ApiRoute(APIRoute):
         return checked
 
 
-def answer(
-    request: Request, content: Any, *, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    """Return ``content`` (bytes: JSON already) with its tag; 304 without it where that is known.
+def tag_of(body: bytes) -> str:
+    """Return the tag of an answer; it is strong: made of its bytes."""
+    return f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
 
-    The tag is strong: it is made of the bytes of the answer.
-    """
+
+def answer(
+    request: Request,
+    content: Any,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    tag: str = "",
+) -> Response:
+    """Return ``content`` (bytes: JSON already) with its tag; 304 without it where that is known."""
     body = content if isinstance(content, bytes) else msgspec.json.encode(content)
-    tag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+    tag = tag or tag_of(body)
     told = {"ETag": tag, "Cache-Control": "private, no-cache", **(headers or {})}
     if status == 200 and _knows(request.headers.get("if-none-match", ""), tag):
         return Response(None, 304, told)

@@ -21,7 +21,7 @@ from paceline_service.jobs.event_stream import EventStreams
 from paceline_service.jobs.events import Place, Wanted, job_events
 from paceline_service.jobs.expected import expected_answer
 from paceline_service.jobs.feed import DecodeRecords
-from paceline_service.jobs.pages import ranks_page, steps_page
+from paceline_service.jobs.pages import StepPages, ranks_page
 from paceline_service.jobs.service import DEFAULT_STEPS, MAX_STEPS, ChosenJobs, JobService
 from paceline_service.jobs.source import FrameSource
 from paceline_service.jobs.timeline import (
@@ -57,6 +57,7 @@ def jobs_router(
         prefix="/v1/jobs", tags=["jobs"], responses=READ_PROBLEMS, route_class=ApiRoute
     )
     timelines, streams = Timelines(service, source, decode), EventStreams()
+    pages = StepPages(service)
 
     @router.get("", response_model=schemas.JobList)
     async def list_jobs(
@@ -154,10 +155,9 @@ def jobs_router(
         await guard.require_job(request, "read", job)
         row = await service.resolve(job, attempt)
         shown = _ranks(ranks, row.ref.world_size) or range(row.ref.world_size)
-        content = await steps_page(
-            service, row, first, last, shown, limit=limit, cursor=cursor, phases=phases
-        )
-        return answer(request, content, headers=link_next(request, content["next"]))
+        page = await pages.make(row, first, last, shown, limit=limit, cursor=cursor, phases=phases)
+        headers = link_next(request, page.following)
+        return answer(request, page.body, tag=page.tag, headers=headers)
 
     @router.get(
         "/{job}/events",
