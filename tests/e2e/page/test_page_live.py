@@ -172,11 +172,11 @@ def test_figures_carry_units_and_unknown_is_a_dash(serve: Serve, open_page: Open
           const f = await import("/static/format.js");
           return [f.duration(1_420_000), f.duration(null), f.duration(3.2e9), f.gpuTime(91.7),
             f.gpuTime(7200), f.percent(0.123), f.percent(0.004), f.times(null),
-            f.rankList([0, 1, 2, 5, 8, 9])];
+            f.rankList([0, 1, 2, 5, 8, 9]), f.counted(1, "rank"), f.counted(1024, "rank")];
         }"""
     )
     plain = json.loads(json.dumps(shown).replace("\\u202f", " ").replace("\\u2009", " "))
     assert plain == [
         "1.42 ms", DASH, "3.20 s", "91.7 GPU-s", "2.00 GPU-h", "12 %", "0.4 %", DASH,
-        f"0{DASH}2, 5, 8{DASH}9",
+        f"0{DASH}2, 5, 8{DASH}9", "1 rank", "1,024 ranks",
     ]  # fmt: skip

@@ -249,7 +249,7 @@ def test_events_with_impossible_times_are_counted_and_left_out(tmp_path: Path) -
     ]
     answer = report(tmp_path, documents)
     assert answer["findings"][0]["ranks"] == [1]
-    assert "6 events have no usable time" in notes(answer)
+    assert "left out: 6 events without a usable time" in notes(answer)
 
 
 def test_identical_traces_of_all_ranks_are_healthy(tmp_path: Path) -> None:

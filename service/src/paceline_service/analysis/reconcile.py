@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from paceline.counted import counted
 from paceline_service.analysis.report import Finding
 
 STAGE_MARGIN = 1.05
@@ -155,8 +156,8 @@ def _lengths_before_ranks(
             if math.log(finding.slowdown or 1.0) < chance:
                 ranks = ", ".join(map(str, finding.ranks[:8]))
                 notes.append(
-                    f"rank {ranks} was behind for {steps} steps by no more than batches of "
-                    "different size explain"
+                    f"rank {ranks} was behind for {counted(steps, 'step')} by no more than batches "
+                    "of different size explain"
                 )
                 continue
         out.append(finding)

@@ -15,6 +15,7 @@ from itertools import groupby
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline_service.analysis.causes.watch import CauseWatch
 from paceline_service.analysis.channel import Channel, JobFacts
 from paceline_service.analysis.evidence.edetector import least_shift, least_steps
@@ -108,10 +109,6 @@ def judge(
     )
 
 
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
-
-
 def _kind_of(findings: list[Finding]) -> str:
     """Return the verdict: a job that stands still first, then what costs most."""
     kinds = [finding.kind for finding in findings]
@@ -146,7 +143,8 @@ def _left_out(totals: Totals) -> list[str]:
     if not totals.steps or not totals.left_out:
         return []
     return [
-        f"{totals.steps} of {totals.steps + totals.left_out} steps are in these figures; the "
+        f"{totals.steps} of {counted(totals.steps + totals.left_out, 'step')} are in these "
+        "figures; the "
         "collectives of the others were not recorded, as a stride or a lower level asked; "
         "wasted_gpu_s takes them to be alike"
     ]
@@ -191,8 +189,8 @@ def _material(
         finding = with_period(finding, episodes)
         if all(episode.transient for episode in episodes):
             notes.append(
-                f"rank {rank} was slow for {sum(e.steps for e in episodes)} steps from step "
-                f"{finding.first_step} on, too short to say that it lasts"
+                f"rank {rank} was slow for {counted(sum(e.steps for e in episodes), 'step')} from "
+                f"step {finding.first_step} on, too short to say that it lasts"
             )
         elif alone[rank] >= options.material_ratio:
             findings.append(finding)
@@ -245,11 +243,11 @@ def _missing(
     """Return why it cannot be said that nothing is wrong; empty when it can."""
     seen = int(observed.sum())
     if seen < 2:
-        return [f"{seen} of {world_size} ranks were seen; comparing needs at least 2"]
+        return [f"{seen} of {counted(world_size, 'rank')} were seen; comparing needs at least 2"]
     if not totals.steps and totals.left_out:
         return [
-            f"of all {totals.left_out} steps that were seen the collectives of some rank were not "
-            "recorded: the level was lower than `collectives` (docs/control.md)"
+            f"of all steps that were seen ({totals.left_out}) the collectives of some rank were "
+            "not recorded: the level was lower than `collectives` (docs/control.md)"
         ]
     if not totals.steps:
         return [
@@ -261,11 +259,13 @@ def _missing(
     reasons = []
     if totals.incomplete > totals.collectives / 2:
         reasons.append(
-            f"{totals.incomplete} of {totals.collectives} collectives miss the record of a member"
+            f"{totals.incomplete} of {counted(totals.collectives, 'collective')} miss the record "
+            "of a member"
         )
     if totals.unreleased_steps > totals.steps / 2:
         reasons.append(
-            f"in {totals.unreleased_steps} of {totals.steps} steps the release of no collective is "
+            f"in {totals.unreleased_steps} of {counted(totals.steps, 'step')} the release of no "
+            "collective is "
             "known (a GPU whose device timeline is not captured), so nobody's waiting was measured"
         )
     if seen < world_size:
@@ -281,9 +281,9 @@ def _missing(
     needed += -needed % BLOCK_STEPS
     if tracker.judged_steps < needed:
         reasons.append(
-            f"{tracker.judged_steps} step{_s(tracker.judged_steps)} could be judged; at one "
+            f"{counted(tracker.judged_steps, 'step')} could be judged; at one "
             f"false naming in the allowed time even the clearest fault takes {needed} with "
-            f"{largest} peers"
+            f"{counted(largest, 'peer')}"
         )
     else:
         few = np.flatnonzero(observed & (tracker.scored_steps < needed))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.ranks import format_ranks, parse_ranks
@@ -104,12 +105,13 @@ def _write_trace(answer: Answer, seen: StepsSeen, path: Path, asked: Asked) -> N
     size = path.stat().st_size / 1e6
     warn(
         f"{path}: steps {drawn.first_step} to {drawn.last_step}, ranks "
-        f"{format_ranks(list(drawn.ranks))}, {drawn.events:,} events, {size:.1f} MB; open it in "
-        "https://ui.perfetto.dev (it stays on your machine)"
+        f"{format_ranks(list(drawn.ranks))}, {counted(drawn.events, 'event')}, {size:.1f} MB; open "
+        "it in https://ui.perfetto.dev (it stays on your machine)"
     )
     if drawn.steps < drawn.all_steps and asked.steps is None:
         warn(
-            f"{path}: {drawn.steps:,} of {drawn.all_steps:,} steps; others with --steps FIRST-LAST"
+            f"{path}: {drawn.steps:,} of {counted(drawn.all_steps, 'step')}; others with --steps "
+            "FIRST-LAST"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from paceline.counted import counted
 from paceline.errors import TransportError
 from paceline_service.client import Client
 from paceline_service.commands.output import replacing
@@ -53,7 +54,7 @@ def _export(
                 lines = _copy(chunks, packed)
         else:
             lines = _copy(chunks, file)
-    warn(f"{output}: {lines:,} lines")
+    warn(f"{output}: {counted(lines, 'line')}")
     return 0
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from paceline.counted import counted
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.precision import PRECISIONS, Precision
@@ -77,8 +78,9 @@ def asked_batch(text: str | None, least: int) -> int:
 def model_line(model: Transformer) -> str:
     """Return the model in words."""
     shape = (
-        f"{count_of(model.parameters)} parameters in {model.layers} layers of width "
-        f"{model.hidden:,}, {model.heads} heads, samples of {model.sequence:,} tokens"
+        f"{count_of(model.parameters)} parameters in {counted(model.layers, 'layer')} of width "
+        f"{model.hidden:,}, {counted(model.heads, 'head')}, samples of "
+        f"{counted(model.sequence, 'token')}"
     )
     if model.supposed:
         shape += " (the shape is supposed from the number of parameters; give --layers, --hidden)"

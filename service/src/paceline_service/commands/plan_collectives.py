@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from paceline.counted import counted
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.alpha_beta import Link, Machine
@@ -129,7 +130,7 @@ def _given(machine: Machine, servers: int) -> list[str]:
     if machine.inside is None:
         lines = [f"{machine.ranks:,} ranks, {_link('out of each', machine.link)}"]
     else:
-        node = "1 node" if machine.nodes == 1 else f"{machine.nodes:,} nodes"
+        node = counted(machine.nodes, "node")
         lines = [
             f"{machine.ranks:,} ranks on {node}, {machine.local:,} each",
             _link("out of a rank to its node", machine.inside),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from paceline.counted import counted
 from paceline_service.analysis.costs.gamma import (
     Load,
     Model,
@@ -24,7 +25,7 @@ def gamma_plots(model: Model, load: Load, points: list[Point]) -> list[Drawing]:
     counts = sorted({round(most ** (place / _POINTS)) for place in range(_POINTS + 1)})
     shown = [point(model, load, count) for count in counts]
     first = break_even_ranks(model, load)
-    marks = [Mark(first, f"gamma over 1 from {first:,} ranks on")] if first else []
+    marks = [Mark(first, f"gamma over 1 from {counted(first, 'rank')} on")] if first else []
     times = plot(
         "Time of one step", "ranks", "ms",
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.counted import counted
 from paceline_service.analysis.costs.gamma import (
     Load,
     Model,
@@ -31,7 +32,7 @@ def _verdict(model: Model, load: Load, points: list[Point]) -> list[str]:
         best = fastest_ranks(model, load) if load.fixed else None
         if best is not None and best <= last.ranks and best < load.most_ranks:
             return [
-                f"More ranks do not help, though at {last.ranks:,} ranks gamma is only "
+                f"More ranks do not help, though at {counted(last.ranks, 'rank')} gamma is only "
                 f"{digits(last.gamma)}. {_limit(model, load)} {_ELSE}"
             ]
         most = f", up to the {load.amount:,.0f} that have a sample each,"
@@ -39,15 +40,17 @@ def _verdict(model: Model, load: Load, points: list[Point]) -> list[str]:
             f"at no number of ranks{most if load.kind == 'global' else ''} does a step "
             "communicate longer than it computes"
             if first is None
-            else f"only from {first:,} ranks on a step communicates longer than it computes"
+            else f"only from {counted(first, 'rank')} on a step communicates longer than it "
+            "computes"
         )
         return [
-            f"More ranks help: {where}. At {last.ranks:,} ranks gamma is {digits(last.gamma)}. "
-            f"{_ELSE}"
+            f"More ranks help: {where}. At {counted(last.ranks, 'rank')} gamma is "
+            f"{digits(last.gamma)}. {_ELSE}"
         ]
     since = (
-        f"from {first:,} ranks on a step communicates longer than it computes (gamma over 1), with "
-        f"nothing broken; at {last.ranks:,} ranks {digits(last.gamma)} times as long."
+        f"from {counted(first, 'rank')} on a step communicates longer than it computes (gamma over "
+        "1), with "
+        f"nothing broken; at {counted(last.ranks, 'rank')} {digits(last.gamma)} times as long."
     )
     if load.fixed:
         return [
@@ -85,7 +88,7 @@ def _limit(model: Model, load: Load) -> str:
         )
     step_s = point(model, load, best).step_s
     return (
-        f"The shortest step without overlap is {duration_of(step_s)} with {best:,} ranks "
+        f"The shortest step without overlap is {duration_of(step_s)} with {counted(best, 'rank')} "
         f"({digits(limit)} times as fast as one rank); "
         + (
             "then each has one sample."
@@ -102,7 +105,7 @@ def _remedy(model: Model, load: Load, points: list[Point]) -> list[str]:
         return []
     hidden = last.step_s / last.hidden_step_s
     overlap = (
-        f"Overlap with the backward pass makes a step at {last.ranks:,} ranks "
+        f"Overlap with the backward pass makes a step at {counted(last.ranks, 'rank')} "
         f"{format_times(hidden)} faster at best (column hidden)."
     )
     if load.timed:

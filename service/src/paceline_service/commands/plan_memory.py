@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.counted import counted
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.layouts import usual_layouts
@@ -103,13 +104,13 @@ def plan_memory(
     ]
     if not rows:
         raise ConfigError(
-            f"--batch is {samples}: no layout divides it among {count} ranks in micro-batches of "
-            f"{micro}; give a multiple of {count * micro}"
+            f"--batch is {samples}: no layout divides it among {counted(count, 'rank')} in "
+            f"micro-batches of {micro}; give a multiple of {count * micro}"
         )
     given = [
         model_line(model), precision_line(recipe),
-        f"{count:,} ranks, {node} in a node; a step has {samples:,} samples, {micro} at a time; "
-        f"activations recomputed: {recompute.value}",
+        f"{counted(count, 'rank')}, {node} in a node; a step has {counted(samples, 'sample')}, "
+        f"{micro} at a time; activations recomputed: {recompute.value}",
         f"a device has {bytes_of(limit)}; buffers of NCCL and CUDA and fragments, some GB, are not "
         "counted",
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.counted import counted
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.overlap import BUCKET_BYTES, Overlap
 from paceline_service.analysis.costs.overlap_measured import Measured
@@ -158,12 +159,12 @@ def _size(asked: Asked, count: int) -> str:
 def _compared(measured: Measured, model: Overlap, best: int) -> Table:
     count = measured.buckets
     own, ideal = measured.model, model.exposed_s(best)
-    most = f"{best:,} buckets (best)" if model.latency_s else "tiny buckets, no latency"
+    most = f"{counted(best, 'bucket')} (best)" if model.latency_s else "tiny buckets, no latency"
     rows = [
         ("in one piece (naive)", measured.transfer_s, "0 %"),
         ("measured, at least", measured.least_exposed_s, format_ratio(measured.hidden_ratio[1])),
         ("measured, at most", measured.most_exposed_s, format_ratio(measured.hidden_ratio[0])),
-        (f"model, {count:,} buckets", measured.expected_exposed_s,
+        (f"model, {counted(count, 'bucket')}", measured.expected_exposed_s,
          format_ratio(own.hidden_ratio(count))),
         (f"model, {most}", ideal, format_ratio(model.hidden_ratio(best))),
     ]  # fmt: skip
@@ -185,8 +186,8 @@ def _meaning(asked: Asked, best: int) -> list[str]:
     saved = model.naive_s - model.bucketed_s(best)
     size = f" of {bytes_of(asked.gradient_bytes / best)}" if asked.sized else ""
     said = [
-        f"All gradients after the backward pass: {naive}. In {best:,} buckets{size} beside it: "
-        f"{least}, {duration_of(saved)} less. No schedule takes less than "
+        f"All gradients after the backward pass: {naive}. In {counted(best, 'bucket')}{size} "
+        f"beside it: {least}, {duration_of(saved)} less. No schedule takes less than "
         f"{duration_of(model.bound_s)}."
     ]
     if model.transfer_s >= model.backward_s:

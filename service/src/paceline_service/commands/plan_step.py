@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from paceline.counted import counted
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.alpha_beta import Link, Machine
@@ -228,8 +229,9 @@ def _given(job: Job) -> list[str]:
         schedule = f", {pipeline.schedule.value}{pieces}"
     return [
         model_line(job.model),
-        f"{machine.ranks:,} ranks: {layout_words(job.layout)}{schedule}; a step has {job.batch:,} "
-        f"samples ({job.tokens:,} tokens), {pipeline.micro_batches:,} micro-batches of "
+        f"{counted(machine.ranks, 'rank')}: {layout_words(job.layout)}{schedule}; a step has "
+        f"{counted(job.batch, 'sample')} ({counted(job.tokens, 'token')}), "
+        f"{counted(pipeline.micro_batches, 'micro-batch', 'micro-batches')} of "
         f"{job.micro_batch} a rank; recomputed: {job.recompute.value}",
         f"a rank computes {flops_of(job.flops_per_s)} (give what your kernels reach, not the data "
         "sheet)",

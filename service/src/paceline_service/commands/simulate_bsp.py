@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.counted import counted
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.words import duration_of, times_column
 from paceline_service.commands import simulate_bsp_words as words
@@ -71,7 +72,7 @@ def simulate_bsp(
     answer = Answer(
         schema=SIMULATE, model="bsp", title=words.title(run), values=_values(run, source),
         input={**source.input, "steps": count, "seed": seed},
-        given=[*source.given, f"{count:,} steps, seed {seed}"],
+        given=[*source.given, f"{counted(count, 'step')}, seed {seed}"],
         tables=[_steps(run, source), _ranks(run, source), _totals(run, source)],
         meaning=words.meaning(run, source),
     )  # fmt: skip
@@ -140,7 +141,7 @@ def _steps(run: Bsp, source: Source) -> Table:
         for step in range(shown)
     ]
     more = len(run.compute_s) - shown
-    title = f"The first {shown} of {len(run.compute_s):,} steps" if more else "Every step"
+    title = f"The first {shown} of {counted(len(run.compute_s), 'step')}" if more else "Every step"
 
     def plots() -> list[Drawing]:
         from paceline_service.commands.simulate_bsp_plots import step_plots
@@ -197,7 +198,7 @@ def _totals(run: Bsp, source: Source) -> Table:
     idle = format_ratio(run.idle_injected_s / run.wall_clock_s)
     unit = "s" if run.wall_clock_s >= _SECONDS_FROM_S else "ms"
     rows = [
-        [f"wall-clock of {count:,} supersteps", _told(run.wall_clock_s, unit)],
+        [f"wall-clock of {counted(count, 'superstep')}", _told(run.wall_clock_s, unit)],
         [f"in perfect balance, {count:,} x ({even})", _told(run.balanced_s, unit)],
         [f"idle injected, {idle} of the wall-clock", _told(run.idle_injected_s, unit)],
         [f"straggler's share: what {label} has of all work "

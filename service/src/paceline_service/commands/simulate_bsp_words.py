@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline_service.analysis.costs.words import duration_of
 from paceline_service.commands.simulate_source import Source
 from paceline_service.export.units import format_ratio, format_times
@@ -41,7 +42,7 @@ def _often(run: Bsp) -> str:
     last, count = lasts(run)[run.straggler], len(run.compute_s)
     if last == count:
         return "every step"
-    return f"{last:,} of {count:,} steps"
+    return f"{last:,} of {counted(count, 'step')}"
 
 
 def _erratic(run: Bsp) -> int | None:
@@ -59,7 +60,8 @@ def _told_erratic(run: Bsp, source: Source, rank: int, cost: float) -> str:
     label = source.labels[rank]
     return (
         f"{label[0].upper()}{label[1:]} is hardly slower on average, but its times spread more: it "
-        f"is the last in {lasts(run)[rank]:,} of {len(run.compute_s):,} steps. Waiting takes "
+        f"is the last in {lasts(run)[rank]:,} of {counted(len(run.compute_s), 'step')}. Waiting "
+        "takes "
         f"{format_ratio(cost)} of the wall-clock; if that rank never were the last, the steps "
         f"would take {duration_of(alone)}, {format_ratio(1 - alone / run.wall_clock_s)} less."
     )
@@ -110,8 +112,8 @@ def _meaning(run: Bsp, source: Source) -> list[str]:
     slow, label = run.straggler, source.labels[run.straggler]
     if cost < -_MATTERS:
         return [
-            f"The {len(run.compute_s):,} steps here drew less work than ranks have on average, by "
-            "luck, so nothing can be said of them: give more --steps."
+            f"What was drawn here ({counted(len(run.compute_s), 'step')}) is less work than ranks "
+            "have on average, by luck, so nothing can be said of them: give more --steps."
         ]
     if not uneven.alone(run.expected_s, slow):
         if cost < _MATTERS:

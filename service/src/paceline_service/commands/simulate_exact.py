@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.counted import counted
 from paceline_service.commands.answer import SIMULATE, Answer, FormatOption, Table, give
 from paceline_service.commands.figures import HtmlOption, PngOption
 from paceline_service.commands.output import Format
@@ -45,9 +46,9 @@ def simulate_exact(
     found = demonstrate(**asked)
     answer = Answer(
         schema=SIMULATE, model="exact",
-        title=f"{ranks} ranks against one machine: {steps} steps of SGD",
+        title=f"{ranks:,} ranks against one machine: {counted(steps, 'step')} of SGD",
         input=asked,
-        given=[f"{ranks} ranks with {batch_per_rank} examples each, one machine with "
+        given=[f"{ranks:,} ranks with {counted(batch_per_rank, 'example')} each, one machine with "
                f"{ranks * batch_per_rank:,}",
                f"a regression of {dimensions} weights on {examples:,} examples, seed {seed}"],
         values={
@@ -61,7 +62,7 @@ def simulate_exact(
 
 
 def _words(found: Exactness) -> dict[str, str]:
-    shares = f"shares of {found.shares[0]} to {found.shares[-1]} examples"
+    shares = f"shares of {found.shares[0]} to {counted(found.shares[-1], 'example')}"
     return {
         "equal": "equal shares",
         "weighted": f"{shares}, weighted by size",

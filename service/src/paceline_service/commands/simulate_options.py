@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 import typer
 
+from paceline.counted import counted
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
 from paceline_service.commands.simulate_noise import noise_of, number
@@ -183,7 +184,7 @@ def check_size(steps: int, ranks: int, most: int = MOST_TIMES) -> None:
     if steps * ranks > most:
         raise ConfigError(
             f"--steps {steps:,} of {ranks:,} ranks are {steps * ranks:,} step times: give at most "
-            f"{max(most // ranks, 1):,} steps"
+            f"{counted(max(most // ranks, 1), 'step')}"
         )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.counted import counted
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.overlap import (
@@ -129,7 +130,7 @@ def _meaning(asked: Asked, sizes: list[int], played: list[BucketTime]) -> list[s
     exposed_s = end_s - model.backward_s
     spent_s = sum(one.end_s - one.begin_s for one in played)
     queued = sum(map(_waits, played))
-    count = "1 bucket" if len(sizes) == 1 else f"{len(sizes):,} buckets"
+    count = counted(len(sizes), "bucket")
     said = [
         f"{count}: the backward pass is over at {duration_of(model.backward_s)} and the last "
         f"gradient is reduced at {duration_of(end_s)}, against "
@@ -145,8 +146,8 @@ def _meaning(asked: Asked, sizes: list[int], played: list[BucketTime]) -> list[s
     elif 2 * queued > len(played):
         larger = len(sizes) * model.latency_s > model.transfer_s
         said.append(
-            f"{queued:,} buckets wait for the one before them: the link is what is slow, and "
-            "smaller buckets would hardly help."
+            f"{counted(queued, 'bucket waits', 'buckets wait')} for the one before: the link is "
+            "what is slow, and smaller buckets would hardly help."
             + (" Larger ones would: latency is most of what the link does." if larger else "")
         )
     else:

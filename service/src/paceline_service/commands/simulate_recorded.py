@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from paceline.counted import counted
 from paceline.errors import InputError
 from paceline_service.analysis.options import Options
 from paceline_service.commands.report_file import report_in
@@ -66,7 +67,7 @@ def measured(path: Path) -> Measured:
     found = _of_report(report, path) if report is not None else _of_files(path)
     if len(found.ranks) < 2:
         raise InputError(
-            f"--ranks-from {path}: it tells of {len(found.ranks)} ranks, not 2 or more"
+            f"--ranks-from {path}: it tells of {counted(len(found.ranks), 'rank')}, not 2 or more"
         )
     if not (found.mean_s > 0).all():
         idle = found.ranks[int(found.mean_s.argmin())]

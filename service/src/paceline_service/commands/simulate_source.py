@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.counted import counted
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs.words import duration_of
 from paceline_service.commands.simulate_noise import noise_input, noise_of, told_noise
@@ -96,7 +97,10 @@ def _from_file(
     if isinstance(ranks, Recorded):
         steps = len(ranks.compute_s)
         how = "in their order" if in_order else "drawn as whole steps"
-        told = f"{len(found.ranks):,} ranks of {path}: {steps:,} recorded steps, {how}"
+        told = (
+            f"{counted(len(found.ranks), 'rank')} of {path}: {counted(steps, 'recorded step')}, "
+            f"{how}"
+        )
         spread: dict[str, object] = {"law": "recorded", "steps": steps, "in_order": in_order}
     else:
         assert isinstance(ranks, Profile)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from paceline.counted import counted
 from paceline_service.analysis.costs import units
 from paceline_service.analysis.costs.words import digits, times_column
 from paceline_service.commands import simulate_ssp_words as words
@@ -88,7 +89,7 @@ def simulate_ssp(
                "bounds": [words.json_bound(bound) for bound in wanted],
                "local_steps": lengths},
         given=[*source.given, f"{count * len(source.names):,} updates in every row, as in "
-               f"{count:,} steps with a barrier; seed {seed}"],
+               f"{counted(count, 'step')} with a barrier; seed {seed}"],
         values={"bounds": [_bound_json(run) for run in runs],
                 "local_steps": [_local_json(run) for run in rounds]},
         tables=[_bounds(runs, barrier, drawn, source), _rounds(rounds, count)],
@@ -188,5 +189,5 @@ def _rounds(runs: list[LocalRun], count: int) -> Table:
 
         return [round_plot(runs)] if len(runs) > 1 else []
 
-    title = f"Rounds of local steps, one barrier a round, {count:,} steps a rank"
+    title = f"Rounds of local steps, one barrier a round, {counted(count, 'step')} a rank"
     return Table(title=title, heads=heads, rows=rows, plots=plots)

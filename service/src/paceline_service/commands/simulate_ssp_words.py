@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline_service.analysis.costs.words import digits, duration_of
 from paceline_service.commands.simulate_source import Source
 from paceline_service.export.units import format_ratio, format_times
@@ -134,7 +135,7 @@ def _staleness(runs: Sequence[SspRun]) -> str:
 def _local(rounds: Sequence[LocalRun], *, always: bool) -> str:
     first, last = rounds[0], rounds[-1]
     sent = f"{duration_of(last.communication_s)} instead of {duration_of(first.communication_s)}"
-    told = f"Rounds of {last.steps_per_round:,} steps communicate {sent}. "
+    told = f"Rounds of {counted(last.steps_per_round, 'step')} communicate {sent}. "
     if first.idle_ratio < _MATTERS:
         told += "There is hardly any waiting that they could save. "
     elif last.idle_s > _SAME * first.idle_s:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.counted import counted
 from paceline.errors import ConfigError
 from paceline_service.analysis.costs import units
 from paceline_service.commands.answer import SIMULATE, Answer, FormatOption, Table, give
@@ -79,7 +80,7 @@ def simulate_tax(
         input={"ranks": counts, "slow": sorted({tax.factor for tax in found}),
                "noise": noise_input(law), "steps": count, "seed": seed},
         given=[f"step times: {told_noise(law)}; one rank takes lambda times as long",
-               f"{count:,} steps drawn for each K, seed {seed}"],
+               f"{counted(count, 'step')} drawn for each K, seed {seed}"],
         values={"rows": [_json(tax) for tax in found]},
         tables=[_taxes(found, law), _slowdowns(found)],
         meaning=_meaning(found, law),

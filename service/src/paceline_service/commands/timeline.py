@@ -13,6 +13,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
+from paceline.counted import counted
 from paceline.errors import TransportError
 from paceline_service.client import Client
 from paceline_service.commands.output import replacing
@@ -123,7 +124,7 @@ def _summary(path: Path, told: Json) -> list[str]:
     size = path.stat().st_size / 1e6
     lines = [
         f"{path}: steps {told['first_step']} to {told['last_step']}, ranks {told['ranks']}, "
-        f"{events:,} events, {size:.1f} MB"
+        f"{counted(events, 'event')}, {size:.1f} MB"
     ]
     if told["next_from"] is not None:
         last = told["asked"]["to"]

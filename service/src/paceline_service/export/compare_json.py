@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline_service.analysis.compare.change import FALSE_RATE
@@ -161,8 +162,8 @@ def _notes(
     one, two = before.report["job"], after.report["job"]
     if before.world_size != after.world_size:
         notes.append(
-            f"the runs have {before.world_size} and {after.world_size} ranks; ranks are not "
-            "compared one by one"
+            f"the runs have {before.world_size} and {counted(after.world_size, 'rank')}; ranks are "
+            "not compared one by one"
         )
     elif not same_nodes:
         moved = sorted(

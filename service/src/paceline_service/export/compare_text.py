@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from paceline.counted import counted
 from paceline_service.export import compare_words
 from paceline_service.export.units import in_unit, time_unit
 from paceline_service.export.words import Json, clean
@@ -71,9 +72,10 @@ def _ranks(answer: Json) -> list[str]:
 
 def _data(answer: Json) -> list[str]:
     told = [
-        f"{side}: {answer[side]['steps_compared']:,} steps compared, "
-        f"{answer[side]['job']['ranks_observed']:,} of {answer[side]['job']['world_size']:,} "
-        f"ranks, alone {answer[side]['verdict'].replace('_', ' ')}"
+        f"{side}: {counted(answer[side]['steps_compared'], 'step')} compared, "
+        f"{answer[side]['job']['ranks_observed']:,} of "
+        f"{counted(answer[side]['job']['world_size'], 'rank')}, alone "
+        f"{answer[side]['verdict'].replace('_', ' ')}"
         for side in ("before", "after")
     ]
     return _paragraph("Data: " + "; ".join(told) + ".") + _bullets(answer["notes"])

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline_service.export import missing, table, words
 from paceline_service.export.device_time import device_sentences, device_times, device_word
@@ -171,13 +172,14 @@ def _data(report: Json, width: int) -> list[_Line]:
     data: Json = report.get("data") or {}
     text = (
         f"Data: {'complete' if data.get('complete') else 'incomplete'}; "
-        f"{_count(job.get('steps'), 'step')}, {_count(job.get('collectives'), 'collective')}, "
-        f"{job.get('ranks_observed') or 0:,} of {job.get('world_size') or 0:,} ranks."
+        f"{counted(job.get('steps') or 0, 'step')}, "
+        f"{counted(job.get('collectives') or 0, 'collective')}, "
+        f"{job.get('ranks_observed') or 0:,} of {counted(job.get('world_size') or 0, 'rank')}."
     )
     dropped: Json = data.get("dropped") or {}
-    counted = {str(reason): count for reason, count in dropped.items() if count}
-    if counted:
-        listed = ", ".join(f"{words.clean(r)} {count:,}" for r, count in sorted(counted.items()))
+    losses = {str(reason): count for reason, count in dropped.items() if count}
+    if losses:
+        listed = ", ".join(f"{words.clean(r)} {count:,}" for r, count in sorted(losses.items()))
         text += f" Dropped: {listed}."
     lines = _paragraph(text, width, "" if data.get("complete") else "yellow")
     # Healthy and insufficient answers have told their notes at the top.
@@ -194,7 +196,7 @@ def _data(report: Json, width: int) -> list[_Line]:
 
 
 def _source(source: Json) -> str:
-    files = _count(len(source.get("files") or ()), "file")
+    files = counted(len(source.get("files") or ()), "file")
     told = source.get("headline") or source.get("verdict")
     return f"{source.get('format')} ({files}): {told}"
 
@@ -226,7 +228,3 @@ def _sentence(text: str) -> str:
 def _capital(text: str) -> str:
     """Begin with a capital; a path or a name with digits keeps its letters."""
     return text[0].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
-
-
-def _count(number: int | None, what: str) -> str:
-    return f"{number or 0:,} {what}{'' if number == 1 else 's'}"

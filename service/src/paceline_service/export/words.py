@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.counted import counted
 from paceline.ranks import format_ranks
 from paceline_service.export.units import (
     format_gpu_s,
@@ -165,8 +166,8 @@ def replayed(report: Json) -> str:
     if what_if.get("slowdown") is None or what_if["slowdown"] < _LEAST_SLOWDOWN:
         return ""
     told = (
-        f"Replayed with all ranks alike, {what_if.get('steps') or 0:,} steps would have been "
-        f"{format_times(what_if['slowdown'])} as fast (S)"
+        f"Replayed with all ranks alike, {counted(what_if.get('steps') or 0, 'step')} would have "
+        f"been {format_times(what_if['slowdown'])} as fast (S)"
     )
     if what_if.get("m_w") is not None:
         told += f"; {format_ratio(what_if['m_w'])} of that goes with the slowest 3 % (M_W)"
@@ -236,8 +237,8 @@ def _collective(collective: Json | None) -> str:
 def _without_finding(report: Json) -> str:
     job: Json = report.get("job") or {}
     steps, ranks = job.get("steps") or 0, job.get("ranks_observed") or 0
-    in_steps = f"{steps:,} step{'' if steps == 1 else 's'}"
-    of_ranks = f"{ranks:,} rank{'' if ranks == 1 else 's'}"
+    in_steps = counted(steps, "step")
+    of_ranks = counted(ranks, "rank")
     if report.get("verdict") == "healthy":
         idle = report.get("idle_ratio")
         waits = f"; they wait {format_ratio(idle)} of the time" if idle is not None else ""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.ranks import format_ranks
@@ -157,7 +158,7 @@ def _fit(one: Part, other: Part) -> bool:
 def _of_job(part: Part) -> str:
     job = part.report["job"]
     name = f"{job['name']!r}, " if job.get("name") else ""
-    return f"of a job {name}of {job['world_size']} ranks"
+    return f"of a job {name}of {counted(job['world_size'], 'rank')}"
 
 
 def _place(part: Part) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
@@ -113,8 +114,8 @@ def _nothing(
     if others and not why:
         why = f" ({', '.join(other.file.path.name for other in others[:_NAMED_FILES])})"
     return (
-        f"{where} holds no file of a known format among {len(files)} files{why}; known formats: "
-        f"{_names(sources)}"
+        f"{where} holds no file of a known format among {counted(len(files), 'file')}{why}; known "
+        f"formats: {_names(sources)}"
     )
 
 

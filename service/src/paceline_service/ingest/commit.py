@@ -19,6 +19,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline.counted import counted
 from paceline.wire.bundles import Bundle
 from paceline.wire.codec import Rejected
 from paceline_service.errors import LeaseLostError, OverloadedError, StoreUnavailableError
@@ -288,8 +289,8 @@ class GroupCommit:
             highest = max(frame.origin.ranks) if isinstance(frame, Bundle) else frame.rank
             if highest >= attempt.world_size:
                 reason = (
-                    f"rank {highest} of a job whose attempt has {attempt.world_size} ranks; a "
-                    "job that grew is a new attempt"
+                    f"rank {highest} of a job whose attempt has "
+                    f"{counted(attempt.world_size, 'rank')}; a job that grew is a new attempt"
                 )
                 self._reject(outcome, item, reason, "rank_range")
                 continue

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from paceline.counted import counted
 from paceline_service.jobs.repository import AttemptRow
 from paceline_service.jobs.service import JobService
 from paceline_service.jobs.snapshot import Snapshot
@@ -124,7 +125,7 @@ def resume(
     missed = newest_step - place.step
     most = min(MAX_MISSED_STEPS, max(MAX_MISSED_CELLS // ranks, 1))
     if missed > most:
-        return None, f"{missed} steps were missed; at most {most} are told again"
+        return None, f"missed: {counted(missed, 'step')}; at most {most:,} can be told again"
     return place.step, ""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline.telemetry import REPLICA_STEP
 from paceline.vocabulary import Op
 from paceline.wire.bundles import Bundle, Extra, Member
@@ -220,8 +221,8 @@ class FeedState:
         if first_seq:
             stream.lost["frames_deleted"] = first_seq
             self.note(
-                f"the first {first_seq} frames of rank {rank} were deleted by "
-                "retention; the analysis begins after them"
+                f"retention has deleted the first {counted(first_seq, 'frame')} of rank {rank}; "
+                "the analysis begins after that"
             )
         if before:
             was = before[-1].ended or "running"

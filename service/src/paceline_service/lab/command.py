@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from paceline.counted import counted
 from paceline_service.commands.answer import FormatOption, give
 from paceline_service.commands.figures import HtmlOption, PngOption
 from paceline_service.commands.output import Format
@@ -151,7 +152,8 @@ def _train(
     status = give(lab_answer(options, run, wires), form, html=html, png=png)
     # Behind the answer, which is not to be lost for a full disk.
     count = write_log(options.log, run.manifest, run.measured, wires)
-    console.print(f"\n{count:,} synchronizations: {options.log}", soft_wrap=True, markup=False)
+    told = f"\n{counted(count, 'synchronization')}: {options.log}"
+    console.print(told, soft_wrap=True, markup=False)
     for plots in (html, png):
         if plots is not None:
             console.print(f"Plots: {plots}", soft_wrap=True, markup=False)

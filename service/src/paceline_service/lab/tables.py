@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.counted import counted
 from paceline_service.analysis.costs.collectives import least_sent_ratio
 from paceline_service.analysis.costs.precision import PRECISIONS
 from paceline_service.analysis.costs.strategies import Layout, Strategy
@@ -27,7 +28,8 @@ def step_table(figures: StretchFigures, swept: str) -> Table:
     left_out = len(figures.syncs) - len(rows)
     more = f"; {left_out} more are in the log" if left_out > 0 else ""
     return Table(
-        title=f"{name}: the synchronizations of a step, medians of {figures.steps} steps, ms{more}",
+        title=f"{name}: the synchronizations of a step, medians of "
+        f"{counted(figures.steps, 'step')}, ms{more}",
         heads=(
             "synchronization", "params", "size", "arrives", "waits", "last", "transfer",
             "alone", "exposed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.counted import counted
 from paceline_service.analysis.costs.words import bandwidth_of, bytes_of, digits, duration_of
 from paceline_service.export.units import format_ratio
 from paceline_service.lab.figures import StretchFigures, TypicalSync
@@ -91,7 +92,7 @@ def hidden(figures: StretchFigures, device: str) -> str:
     name = NAMES[figures.stretch.strategy]
     told = f"{name}: a step takes {duration_of(figures.step_s)}. "
     count, size = len(figures.syncs), bytes_of(figures.payload_bytes)
-    told += f"{count} synchronizations carry {size}"
+    told += f"{counted(count, 'synchronization carries', 'synchronizations carry')} {size}"
     if figures.transfer_s:
         share = max(0.0, 1 - figures.exposed_s / figures.transfer_s)
         told += f" in {duration_of(figures.transfer_s)}"

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Table, delete, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline.counted import counted
 from paceline.errors import ConfigError
 from paceline_service.store.database import Database
 from paceline_service.store.models import Base, StoredSize
@@ -53,7 +54,8 @@ async def _refuse_rows(connection: AsyncConnection, table: Table) -> None:
     count = (await connection.execute(select(func.count()).select_from(table))).scalar_one()
     if count:
         raise ConfigError(
-            f"the database to copy into holds {count} rows of {table.name}; give an empty one"
+            f"the database to copy into holds {counted(count, 'row')} of {table.name}; give an "
+            "empty one"
         )
 
 

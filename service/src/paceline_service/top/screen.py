@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
+from paceline.counted import counted
 from paceline_service.export import missing, words
 from paceline_service.export.telling import Lane, all_lanes, node_lanes, telling_lanes
 from paceline_service.export.units import format_ns, format_times
@@ -157,7 +158,7 @@ def _title(moment: Moment, look: Look, width: int) -> Text:
     if moment.world_size:
         nodes = len(set(moment.nodes.values()))
         on = f" on {nodes:,} nodes" if nodes > 1 else ""
-        parts.append(f"{moment.world_size:,} ranks{on}")
+        parts.append(f"{counted(moment.world_size, 'rank')}{on}")
     if moment.table is not None and len(moment.table):
         parts.append(f"step {moment.table.steps[-1]:,}")
     text.append("  " + "  ".join(parts))

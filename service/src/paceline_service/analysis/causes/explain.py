@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline_service.analysis.causes.gpu import gpu_fault, gpu_throttle, pcie_fault
 from paceline_service.analysis.causes.host import host_trouble
@@ -89,5 +90,5 @@ def _nothing_found(around: Surroundings) -> str:
     own, peers = around.value("sm_clock_hz")
     return (
         f"its GPU differs in nothing that was sampled: SM clock {own / 1e9:.2f} GHz against "
-        f"{peers / 1e9:.2f} GHz on its {around.peer_count} peers, no errors"
+        f"{peers / 1e9:.2f} GHz on its {counted(around.peer_count, 'peer')}, no errors"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline import telemetry as names
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline_service.analysis.causes.telemetry import REASONS, Event
 from paceline_service.analysis.causes.watch import Surroundings
@@ -149,7 +150,7 @@ def pcie_fault(around: Surroundings) -> Hit | None:
 
 def _peers(around: Surroundings) -> str:
     count = around.peer_count
-    return f"{count} peers" if count != 1 else "one peer"
+    return f"{count:,} peers" if count != 1 else "one peer"
 
 
 def _reason(around: Surroundings, key: str) -> str:
@@ -157,7 +158,8 @@ def _reason(around: Surroundings, key: str) -> str:
     times = round(own * around.samples)
     share = "none" if np.isnan(peers) or peers <= 0 else f"{peers:.0%}"
     return (
-        f"{REASONS[key][0]} was set in {times} of {around.samples} samples ({share} of its peers')"
+        f"{REASONS[key][0]} was set in {times} of {counted(around.samples, 'sample')} ({share} of "
+        "its peers')"
     )
 
 

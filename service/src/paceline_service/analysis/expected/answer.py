@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline_service.analysis.costs.calibrate_compute import (
@@ -90,7 +91,7 @@ def expected_blocks(
     }
     if sums.steps < LEAST_STEPS or not len(sources.sample.step):
         return _unknown(
-            f"{sums.steps} step{'' if sums.steps == 1 else 's'} of a settled job were seen, and "
+            f"{counted(sums.steps, 'step')} of a settled job were seen, and "
             f"{LEAST_STEPS} tell what a step usually takes"
         ), calibration
     observed, count = _observed(sums)

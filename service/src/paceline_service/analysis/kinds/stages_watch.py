@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline.vocabulary import Op, Phase, phase_name
@@ -235,8 +236,8 @@ class StageWatch:
         if not self._sampler.too_large:
             return []
         return [
-            f"{self._sampler.too_large} steps were too large to be replayed, so what removing "
-            "ranks would give back is known from their self times only"
+            f"{counted(self._sampler.too_large, 'step was', 'steps were')} too large to be "
+            "replayed, so what removing ranks would give back is known from their self times only"
         ]
 
     def _pipeline(self, facts: JobFacts) -> Places | None:
@@ -299,7 +300,7 @@ def _evidence(work_ns: FloatArray, places: Places, heavy: _Heavy, facts: JobFact
         f"so it is on {many} of {len(ratio)} replicas, by {np.expm1(ratio.min()):.1%} to "
         f"{np.expm1(ratio.max()):.1%}",
         f"with all stages at {_ms(work_ns.mean())} the steps would be {heavy.even_ratio:.1%} "
-        f"shorter ({costs.steps} steps replayed, {abs(costs.error_ratio):.1%} off)",
+        f"shorter ({counted(costs.steps, 'step')} replayed, {abs(costs.error_ratio):.1%} off)",
         f"S = {costs.slowdown:.2f}: the steps take that many times what they would with every "
         "computation at the mean and every transfer at the median of its kind",
     ]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline_service.analysis.medians import median_of
 from paceline_service.analysis.records import BoolArray, Int64Array
@@ -97,7 +98,9 @@ def align(
     begin, end = int(shifts.max()), int((shifts + lengths).min())
     if end - begin < max(1, LEAST_OVERLAP * int(lengths.min())):
         return Refused(
-            reason=f"only {max(end - begin, 0)} collectives lie in the windows of all ranks"
+            reason="only "
+            f"{counted(max(end - begin, 0), 'collective lies', 'collectives lie')} in the windows "
+            "of all ranks"
         )
     return Aligned(
         first=begin - shifts,
@@ -238,5 +241,5 @@ def _mismatch(
         f"the orders disagree: counted from the {end}, position {agreed} is "
         f"{names.get(int(theirs[here]), '?')} on rank {ranks[member]} and "
         f"{names.get(int(ours[here]), '?')} on rank {ranks[reference]} "
-        f"({len(theirs)} and {len(ours)} collectives)"
+        f"({len(theirs)} and {counted(len(ours), 'collective')})"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline.vocabulary import Op, op_name
@@ -202,7 +203,7 @@ def _measured(mine: NDArray[np.intp], slow: Slow, facts: JobFacts) -> list[str]:
         )
     else:
         sentences.append(
-            f"with {fit.sizes} size{'s' if fit.sizes != 1 else ''} seen there, start-up time and "
+            f"with {counted(fit.sizes, 'size')} seen there, start-up time and "
             "bandwidth cannot be told apart"
         )
     return sentences

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.counted import counted
 from paceline_service.analysis.channel import JobFacts, JudgedStep
 from paceline_service.analysis.evidence.edetector import steps_between_false_alarms
 from paceline_service.analysis.medians import median_of
@@ -139,7 +140,8 @@ class NetworkWatch:
             )
         if self.table.refused:
             notes.append(
-                f"{self.table.refused} transfers of further groups and sizes were not watched"
+                f"not watched: {counted(self.table.refused, 'transfer')} of further groups and "
+                "sizes"
             )
         return notes
 

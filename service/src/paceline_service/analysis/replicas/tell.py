@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline_service.analysis.channel import JobFacts
@@ -96,12 +97,12 @@ def _compared(told: Told, facts: JobFacts) -> list[str]:
     differ = bool(findings_of(told, facts))
     how = "" if differ or once or never else "; all were equal"
     out.append(
-        f"replica check: {told.compared} check{_s(told.compared)} of {sets} set{_s(sets)} of "
+        f"replica check: {counted(told.compared, 'check')} of {counted(sets, 'set')} of "
         f"replicas, the newest at step {told.newest_step}{how}"
     )
     if never:
         out.append(
-            f"replica check: {never} set{_s(never)} of replicas differed without a majority, and "
+            f"replica check: {counted(never, 'set')} of replicas differed without a majority, and "
             "never agreed or agree now and then: they may be trained apart by design"
         )
     for one in once[:MAX_NOTES]:
@@ -230,7 +231,3 @@ def _action(ranks: list[int], nodes: list[str], one: Stretch, *, at_once: bool) 
 
 def _named(ranks: list[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline.ranks import format_ranks
 from paceline.vocabulary import P2P_OPS, Op, op_name
 from paceline_service.analysis.channel import JobFacts, JudgedStep
@@ -73,7 +74,8 @@ class Desync:
                 evidence=[
                     f"in step {step} rank {format_ranks(ranks)} issued {was} as number {seq} of "
                     f"group {name}, and the other members {expected}",
-                    f"{self._count} collectives were contradicted like that",
+                    f"{counted(self._count, 'collective was', 'collectives were')} contradicted "
+                    "like that",
                 ],
                 action=f"py-spy dump --pid PID_OF_RANK_{everyone[0]}  # compare with another rank",
                 collective={"group": name, "op": was, "seq": seq, "age_s": None},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.ranks import format_ranks
 from paceline.vocabulary import Op, op_name
@@ -119,7 +120,7 @@ def _what(
 def _who_waits(culprits: Culprits, group: Group, age_s: float | None) -> list[str]:
     if not culprits.waiters:
         return []
-    waits = "1 rank waits" if culprits.waiters == 1 else f"{culprits.waiters} ranks wait"
+    waits = counted(culprits.waiters, "rank waits", "ranks wait")
     since = "" if age_s is None else f", the longest{_for(age_s)}"
     return [f"{waits} for it, directly or through others{since}"]
 

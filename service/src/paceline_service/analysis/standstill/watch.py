@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline.ranks import format_ranks
 from paceline.vocabulary import P2P_OPS, Flag, RecordKind
 from paceline_service.analysis.causes.telemetry import SampleLike
@@ -237,7 +238,8 @@ class Standstill:
                 saving = any(self._state(rank).checkpoint_ns for rank in excused)
                 does = "saving a checkpoint" if saving else "still writing records"
                 notes.append(
-                    f"{one.waiters} ranks wait for rank{'s' if many else ''} "
+                    f"{counted(one.waiters, 'rank waits', 'ranks wait')} for "
+                    f"rank{'s' if many else ''} "
                     f"{format_ranks(excused)}, {'which are' if many else 'which is'} {does}: "
                     "no hang"
                 )

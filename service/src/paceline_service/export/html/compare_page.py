@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.counted import counted
 from paceline_service.export import compare_words
 from paceline_service.export.html.document import bullets, document, facts, footer, section
 from paceline_service.export.html.markup import Markup, h, join
@@ -76,8 +77,8 @@ def _facts(answer: Json) -> Markup:
     smallest = step["smallest_ratio"]
     return facts(
         [
-            ("step before", precise_ns(step["before_ns"]), f"{one['steps_compared']:,} steps"),
-            ("step after", precise_ns(step["after_ns"]), f"{two['steps_compared']:,} steps"),
+            ("step before", precise_ns(step["before_ns"]), counted(one["steps_compared"], "step")),
+            ("step after", precise_ns(step["after_ns"]), counted(two["steps_compared"], "step")),
             ("change", ratio, "of the step time"),
             ("would have shown", format_ratio(smallest) if smallest is not None else _NONE,
              "or more"),
@@ -130,8 +131,8 @@ def _data(answer: Json) -> list[str]:
         told = answer[side]
         job = told["job"]
         items.append(
-            f"{side}: {told['name']} ({told['format']}), {job['steps']:,} steps, "
-            f"{job['ranks_observed']:,} of {job['world_size']:,} ranks; alone it is "
+            f"{side}: {told['name']} ({told['format']}), {counted(job['steps'], 'step')}, "
+            f"{job['ranks_observed']:,} of {counted(job['world_size'], 'rank')}; alone it is "
             f"{told['verdict'].replace('_', ' ')}"
         )
     items.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from paceline.counted import counted
 from paceline_service.export.device_time import DeviceTime, device_sentences
 from paceline_service.export.html.markup import Markup, h, join, px
 from paceline_service.export.units import format_ratio
@@ -42,7 +43,7 @@ def device_section(times: Sequence[DeviceTime], named: Collection[int]) -> Marku
         _legend(),
     ]
     if len(shown) < len(times):
-        parts.append(h("p", f"{len(shown)} of {len(times):,} ranks.", class_="quiet"))
+        parts.append(h("p", f"{len(shown)} of {counted(len(times), 'rank')}.", class_="quiet"))
     return join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.counted import counted
 from paceline_service.export import missing, words
 from paceline_service.export.device_time import device_times, device_word
 from paceline_service.export.html.charts import heat_rows, heatmap, step_times
@@ -83,7 +84,7 @@ def _top(report: Json, story: Story) -> Markup:
         parts.append(h("span", ", ".join(str(source.get("format")) for source in sources)))
     nodes = len(set(story.nodes.values()))
     on = f" on {nodes:,} nodes" if nodes > 1 else ""
-    parts.append(h("span", f"{job.get('world_size') or 0:,} ranks{on}"))
+    parts.append(h("span", f"{counted(job.get('world_size') or 0, 'rank')}{on}"))
     first, last = story.detail.get("first_seen_wall_ns"), story.detail.get("last_seen_wall_ns")
     if first and last:
         parts.append(h("span", f"{utc(first)} to {utc(last)}"))
@@ -133,7 +134,7 @@ def _facts(report: Json) -> Markup:
         ("wasted", _told(report.get("wasted_gpu_s"), format_gpu_s),
          "in the steps before" if stands else "ranks stood still"),
         ("gamma", _told(report.get("gamma"), "{:.2f}".format), "communication over own work"),
-        ("steps", f"{job.get('steps') or 0:,}", f"{job.get('collectives') or 0:,} collectives"),
+        ("steps", f"{job.get('steps') or 0:,}", counted(job.get("collectives") or 0, "collective")),
         ("ranks seen", f"{job.get('ranks_observed') or 0:,}",
          f"of {job.get('world_size') or 0:,}; data {complete}"),
     ]  # fmt: skip

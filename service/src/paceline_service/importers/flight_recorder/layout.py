@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import field
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline_service.importers.flight_recorder.dump import Dump
@@ -99,8 +100,8 @@ def _check_one_job(dumps: Sequence[Dump]) -> None:
                 first = dump, ranks
             elif first[1] != ranks:
                 raise InputError(
-                    f"{dump.path} is of a job of {len(ranks)} ranks and {first[0].path} of one of "
-                    f"{len(first[1])}; give the dumps of one job"
+                    f"{dump.path} is of a job of {counted(len(ranks), 'rank')} and {first[0].path} "
+                    f"of one of {len(first[1])}; give the dumps of one job"
                 )
 
 

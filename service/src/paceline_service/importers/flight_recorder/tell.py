@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from paceline.counted import counted
 from paceline.ranks import format_ranks
 from paceline.vocabulary import op_name
 from paceline_service.analysis.report import Finding, Report
@@ -84,8 +85,8 @@ def notes_of(dumps: Sequence[Dump], absent: Sequence[int], ranks: int) -> list[s
     carried = f" of {', '.join(backends)}" if backends else ""
     carried += f" {', '.join(libraries)}" if libraries and backends else ""
     notes = [
-        f"Flight Recorder dumps of {len(dumps)} of {ranks} ranks, version {versions}{carried}; "
-        "they do not tell for how long the job had stood still"
+        f"Flight Recorder dumps of {len(dumps)} of {counted(ranks, 'rank')}, version "
+        f"{versions}{carried}; they do not tell for how long the job had stood still"
     ]
     if absent:
         it = "it" if len(absent) == 1 else "they"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline_service.analysis.records import BoolArray, FloatArray, Int64Array
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.kineto import piece as pieces
@@ -48,7 +49,7 @@ class Assembly:
         for reason, message, count in self._faults:
             faults.add(reason, self.trace.path, None, message, count=count)
         if self._odd_times:
-            message = f"{self._odd_times:,} events have no usable time; they are left out"
+            message = f"left out: {counted(self._odd_times, 'event')} without a usable time"
             faults.add("invalid", self.trace.path, None, message)
 
     def _count(self, rows: _Rows) -> None:

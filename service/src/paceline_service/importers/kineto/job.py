@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.event_log import LogGroup
 from paceline_service.analysis.blame.arrivals import LastArrivals, last_arrivals, nobody
@@ -167,14 +168,14 @@ class _Traces:
         faults = self.log.faults
         for problem in unpaired:
             group = f"group {problem.name!r}: " if problem.name else ""
-            message = f"{group}{problem.reason}; {problem.count} collectives are not paired"
+            message = f"{group}{problem.reason}; not paired: {counted(problem.count, 'collective')}"
             faults.add("unpaired", window[problem.rank].trace.path, None, message,
                        rank=problem.rank, count=problem.count)  # fmt: skip
         for paired in pairs:
             for rank, count in paired.left_out.items():
                 message = (
-                    f"group {paired.key.name!r}: {count} collectives of rank {rank} have no "
-                    "counterpart on every other member"
+                    f"group {paired.key.name!r}: without a counterpart on every other member: "
+                    f"{counted(count, 'collective')} of rank {rank}"
                 )
                 faults.add(
                     "unpaired", window[rank].trace.path, None, message, rank=rank, count=count

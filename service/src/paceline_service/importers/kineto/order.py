@@ -8,6 +8,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.vocabulary import BARRIER_LIKE_OPS, Op
 from paceline_service.analysis.matching.align import (
@@ -211,7 +212,7 @@ def _whole_steps(
         return refusal
     if not _only_lost(common, steps):
         return refusal
-    note = f"paired in {whole} of {len(common)} steps, because {refusal.reason}"
+    note = f"paired in {whole} of {counted(len(common), 'step')}, because {refusal.reason}"
     return np.concatenate(kept), Proof.STEPS, note
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline_service.analysis.blame.arrivals import HOST_LATE_NS, LastArrivals
 from paceline_service.analysis.causes.actions import action_for
 from paceline_service.analysis.report import Finding, RankRows, Report
@@ -212,10 +213,11 @@ def _arrival_notes(arrivals: LastArrivals) -> list[str]:
         f"rank {rank} {_ms(int(arrivals.caused_ns[rank]))} (last at {int(arrivals.last[rank])})"
         for rank in order[:_SHOWN]
     ]
-    more = f", {len(order) - _SHOWN} other ranks less each" if len(order) > _SHOWN else ""
+    others = len(order) - _SHOWN
+    more = f", {counted(others, 'other rank')} less each" if others > 0 else ""
     notes = [
-        f"of {_ms(arrivals.total_ns)} of waiting in {arrivals.collectives} collectives, caused by "
-        f"arriving last: {', '.join(parts)}{more}"
+        f"of {_ms(arrivals.total_ns)} of waiting in {counted(arrivals.collectives, 'collective')}, "
+        f"caused by arriving last: {', '.join(parts)}{more}"
     ]
     late = [rank for rank in order[:_SHOWN] if cause_of(arrivals, rank) == "host"]
     if late:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from paceline.counted import counted
 from paceline.errors import InputError
 from paceline_service.importers.faults import Faults
 from paceline_service.importers.kineto.assemble import Assembly
@@ -122,8 +123,8 @@ def _of_one_world(timelines: list[RankTimeline], faults: Faults) -> list[RankTim
     if count == others:
         example = {t.trace.world_size: t.trace.path for t in timelines}
         raise InputError(
-            f"{example[size]} is of a job of {size} ranks and {example[other]} of one of {other}; "
-            "give the traces of one job"
+            f"{example[size]} is of a job of {counted(size, 'rank')} and {example[other]} of one "
+            f"of {other}; give the traces of one job"
         )
     kept = []
     for timeline in timelines:
@@ -131,7 +132,10 @@ def _of_one_world(timelines: list[RankTimeline], faults: Faults) -> list[RankTim
         if trace.world_size in (0, size):
             kept.append(timeline)
             continue
-        message = f"left out: of a job of {trace.world_size} ranks; the others are of one of {size}"
+        message = (
+            f"left out: of a job of {counted(trace.world_size, 'rank')}; the others are of one of "
+            f"{size}"
+        )
         faults.add("other_job", trace.path, None, message)
     return kept
 

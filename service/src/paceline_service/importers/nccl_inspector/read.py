@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.counted import counted
 from paceline.errors import InputError
 from paceline.event_log import ROW_FIELDS, LogGroup
 from paceline.vocabulary import RecordKind
@@ -248,8 +249,8 @@ def _notes(recorded: Recorded, instances: Instances, moments: Moments) -> list[s
     left = int((instances.complete & ~instances.comparable).sum())
     if left and moments.known != TRACED:
         notes.append(
-            f"{left:,} collectives whose members do not leave together (broadcast, reduce), or "
-            "without a kernel's time, are left out."
+            f"Left out: {counted(left, 'collective')} whose members do not leave together "
+            "(broadcast, reduce), or without a kernel's time."
         )
     p2p = int((recorded.column("peer") >= 0).sum())
     if p2p:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.errors import InputError
 from paceline.vocabulary import Op
@@ -107,7 +108,8 @@ def read_records(paths: Sequence[Path], faults: Faults) -> Recorded:
     if not reader.count:
         told = f"; first: {faults.notes()[0]}" if faults.lossy else ""
         raise InputError(
-            f"{paths[0]} and {len(paths) - 1} more files hold no record of NCCL Inspector{told}"
+            f"{paths[0]} and {counted(len(paths) - 1, 'more file')} hold no record of NCCL "
+            f"Inspector{told}"
             if len(paths) > 1
             else f"{paths[0]} holds no record of NCCL Inspector{told}"
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paceline.counted import counted
 from paceline.errors import InputError
 from paceline_service.analysis.report import Report
 from paceline_service.importers.faults import Faults
@@ -103,7 +104,7 @@ def _timelines(
                         database, strings, session, process, ranges.pop((i, process)), found.get
                     )
                     if odd:
-                        message = f"{odd:,} rows have no usable time; they are left out"
+                        message = f"left out: {counted(odd, 'row')} without a usable time"
                         faults.add("invalid", session.path, None, message, count=odd)
                     if not trace.events:
                         continue

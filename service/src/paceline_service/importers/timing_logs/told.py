@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.counted import counted
 from paceline_service.importers.timing_logs.detector import Named, healthy_ratio
 from paceline_service.importers.timing_logs.facts import (
     MATERIAL_RATIO,
@@ -223,8 +224,8 @@ def about_tables(tables: Sequence[Table]) -> list[str]:
             top = max(table.rows, key=lambda row: row[3])
             notes.append(
                 f"the rank that wrote the summary of communication spent {_ms(transfer_ms)} in "
-                f"{sum(row[2] for row in table.rows):,} collectives, most in {top[0]} of {top[1]} "
-                f"({_ms(top[3])}, {top[6]:,.1f} Gbit/s of bus bandwidth)"
+                f"{counted(sum(row[2] for row in table.rows), 'collective')}, most in {top[0]} of "
+                f"{top[1]} ({_ms(top[3])}, {top[6]:,.1f} Gbit/s of bus bandwidth)"
             )
             continue
         waited_ms = sum(max(row[4], 0.0) for row in table.rows)

@@ -17,6 +17,7 @@ import structlog
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline.counted import counted
 from paceline_service.access.audit import Actor, audit
 from paceline_service.notify.message import Facts
 from paceline_service.notify.nodes import repository
@@ -155,7 +156,8 @@ class NodeActions:
             return ""
         names = ", ".join(sorted(taken)[:5])
         return (
-            f"{len(taken)} nodes were taken out of service within {self._window_ns / 1e9:.0f} s "
+            f"{counted(len(taken), 'node was', 'nodes were')} taken out of service within "
+            f"{self._window_ns / 1e9:.0f} s "
             f"({names}), the limit is {limit}: a person has to decide "
             "(PACELINE_SERVE_ACTIONS_MAX_NODES)"
         )

@@ -1,7 +1,7 @@
 // The agents' health: what is wrong in sentences, every node in a table.
 
 import { fill, h, icon, setText } from "./dom.js";
-import { count, rankList, span } from "./format.js";
+import { count, counted, rankList, span } from "./format.js";
 import { byNode, healthOf } from "./health.js";
 import { Keyed } from "./keyed.js";
 import { card } from "./section.js";
@@ -52,7 +52,8 @@ function wordsOf(state, { rows, missing }, troubled) {
   if (rows.length === 0) return "Nothing was heard of any rank.";
   if (state !== "running") return state === "ended" ? "The job has ended; this is how its ranks were last." : "The whole job is silent.";
   const all = rows.length + missing.length;
-  return troubled === 0 ? `All ${count(all)} ranks are heard of and nothing was lost.` : `${count(troubled)} of ${count(all)} ranks need a look.`;
+  if (troubled) return `${count(troubled)} of ${counted(all, "rank")} ${troubled === 1 ? "needs" : "need"} a look.`;
+  return all === 1 ? "Its one rank is heard of and nothing was lost." : `All ${count(all)} ranks are heard of and nothing was lost.`;
 }
 
 function troubles({ rows, missing, versions }, report) {
@@ -72,7 +73,7 @@ function troubles({ rows, missing, versions }, report) {
     out.push(["unsure", `Versions differ: ${versions.slice(0, 3).map(({ name, ranks }) => `${name || "not told"} on ${named(ranks)}`).join("; ")}${versions.length > 3 ? " …" : ""}.`]);
   }
   const left = report?.data.steps_left_out;
-  if (left) out.push(["ok", `${count(left)} steps were left out on purpose, by the stride or level of the settings below.`]);
+  if (left) out.push(["ok", `${counted(left, "step")} ${left === 1 ? "was" : "were"} left out on purpose, by the stride or level of the settings below.`]);
   return out;
 }
 

@@ -12,6 +12,11 @@ export function count(value) {
   return known(value) ? whole.format(value) : UNKNOWN;
 }
 
+/** 1, "rank" -> "1 rank"; 1024, "rank" -> "1,024 ranks". */
+export function counted(value, noun) {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
 /** Three significant digits, without an exponent. */
 export function digits(value) {
   const size = Math.abs(value);

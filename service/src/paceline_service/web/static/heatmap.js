@@ -1,10 +1,10 @@
 // Rank by step: how large a share of each step a rank waited. A slow rank is the row that never does.
 
 import { h, setText } from "./dom.js";
-import { count, percent } from "./format.js";
+import { count, counted, percent } from "./format.js";
 import { gestures, stepKeys } from "./gestures.js";
 import { byNode, idleShare, totals } from "./lanes.js";
-import { prepare, ramp, textIn } from "./paint.js";
+import { prepare, ramp, textTailIn } from "./paint.js";
 import { colours, onTheme } from "./theme.js";
 import { tickEvery } from "./timescale.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
@@ -155,7 +155,9 @@ export class Heatmap {
       taken.push(y);
       context.fillStyle = entry.slow ? c.bad : c["ink-3"];
       context.font = `${entry.slow ? "600 " : ""}11px system-ui, sans-serif`;
-      textIn(context, entry.slow ? `slow ${entry.name}` : entry.name, plotX - 9, y, plotX - 12);
+      const words = `slow ${entry.name}`; // on a narrow screen bold, and the mark beside it
+      const fits = entry.slow && context.measureText(words).width <= plotX - 12;
+      textTailIn(context, fits ? words : entry.name, plotX - 9, y, plotX - 12);
     }
   }
 
@@ -165,7 +167,7 @@ export class Heatmap {
     const slow = ranks.filter((r) => flagged.has(r));
     const rest = ranks.filter((r) => !flagged.has(r));
     const where = [...new Set(slow.map((r) => nodes[r]).filter(Boolean))].slice(0, 3).join(", ");
-    const head = `Steps ${count(from)}–${count(to - 1)}, ${count(ranks.length)} ranks.`;
+    const head = `Steps ${count(from)}–${count(to - 1)}, ${counted(ranks.length, "rank")}.`;
     setText(this.words, slow.length
       ? `${head} ${slow.length === 1 ? `Rank ${slow[0]}` : `The ${slow.length} slow ranks`}${where ? ` on ${where}` : ""} ${slow.length === 1 ? "waits" : "wait"} ${percent(idleShare(sums, slow))}, everyone else ${percent(idleShare(sums, rest))}.`
       : `${head} On average a rank waits ${percent(idleShare(sums, ranks))} of a step.`);

@@ -2,7 +2,7 @@
 
 import { fill, h, setText } from "./dom.js";
 import { Figures } from "./figures.js";
-import { count } from "./format.js";
+import { counted } from "./format.js";
 import { Heatmap } from "./heatmap.js";
 import { LaneChoice, Pins } from "./lanechoice.js";
 import { ALL_AT_ONCE } from "./lanes.js";
@@ -196,7 +196,7 @@ class JobPage {
     fill(this.head,
       h("span", { class: `state ${STATES[state] ?? ""}` }, STATES[state] ?? String(state)),
       attempts.length > 1 ? select : null,
-      h("span", { class: "job-size" }, `${count(detail.world_size)} ranks on ${count(new Set(Object.values(detail.nodes ?? {})).size || 1)} ${new Set(Object.values(detail.nodes ?? {})).size > 1 ? "nodes" : "node"}`));
+      h("span", { class: "job-size" }, `${counted(detail.world_size, "rank")} on ${counted(new Set(Object.values(detail.nodes ?? {})).size || 1, "node")}`));
     setText(document.querySelector("title"), `${job} – Paceline`);
   }
 }

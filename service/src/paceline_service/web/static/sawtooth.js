@@ -1,7 +1,7 @@
 // The sawtooth as a part of the page: teeth over steps, figures of one tooth, summary in words.
 
 import { h, setText } from "./dom.js";
-import { count, percent } from "./format.js";
+import { count, counted, percent } from "./format.js";
 import { LaneChart } from "./lanechart.js";
 import { idleShare, totals } from "./lanes.js";
 import { PHASES } from "./steps.js";
@@ -89,7 +89,7 @@ function summary(model, sums) {
     const rest = others.length === 1 ? "the other rank waits" : `the other ${count(others.length)} wait`;
     return `${name} ${percent(idleShare(sums, slow))} of the time shown; ${rest} ${percent(idleShare(sums, others))}.`;
   }
-  return `${count(all.length)} ranks wait ${percent(idleShare(sums, all))} of the time shown, on average.`;
+  return `${counted(all.length, "rank")} ${all.length === 1 ? "waits" : "wait"} ${percent(idleShare(sums, all))} of the time shown, on average.`;
 }
 
 function legend() {

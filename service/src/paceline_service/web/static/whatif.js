@@ -1,7 +1,7 @@
 // What the job would have gained without some ranks or nodes.
 
 import { fill, h, setText } from "./dom.js";
-import { count, gpuTime, percent } from "./format.js";
+import { count, counted, gpuTime, percent } from "./format.js";
 import { updateParams } from "./router.js";
 import { fasterBy, gpuSecondsADay } from "./scaling.js";
 import { card } from "./section.js";
@@ -57,7 +57,7 @@ export class WhatIf {
     try {
       const answer = await this.model.get("what-if", { without });
       const figures = gain(nameOf(without), answer.recoverable_ratio, this.model.detail.world_size, answer.at_least);
-      setText(this.answer, `${figures} Over ${count(answer.steps)} steps.`);
+      setText(this.answer, `${figures} Over ${counted(answer.steps, "step")}.`);
     } catch (error) {
       setText(this.answer, error.status ? error.message : "The collector cannot be reached; ask again.");
     }
@@ -81,6 +81,6 @@ export class WhatIf {
     if (shown === this.#shown) return;
     this.#shown = shown;
     fill(this.list, lines.length ? lines.map((line) => h("li", {}, line)) : h("li", {}, "Leaving out any single rank or node would not make it faster."));
-    setText(this.basis, `Over ${count(whatIf.steps)} steps: by how much the longest self time of each step would have been shorter. A day’s GPU-hours are those of all ${count(detail.world_size)} ranks, if the job runs all day. The work of who is left out is not given to the others.`);
+    setText(this.basis, `Over ${counted(whatIf.steps, "step")}: by how much the longest self time of each step would have been shorter. A day’s GPU-hours are those of all ${count(detail.world_size)} ranks, if the job runs all day. The work of who is left out is not given to the others.`);
   }
 }

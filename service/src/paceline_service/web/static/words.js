@@ -1,6 +1,6 @@
 // The verdict in plain words. Everything here turns the report's fields into sentences.
 
-import { count, gpuTime, percent, rankList, times } from "./format.js";
+import { count, counted, gpuTime, percent, rankList, times } from "./format.js";
 
 const STEPS_TO_BE_OVER = 16; // a live finding's last step lags a little behind the job's
 
@@ -144,13 +144,13 @@ export function quiet(report) {
   if (report.verdict === "healthy") {
     return {
       title: "Healthy: no rank sets the pace",
-      text: `${count(steps)} steps of ${count(size)} ranks, which wait ${percent(report.idle_ratio)} of their time. Who arrives last is chance.`,
+      text: `${counted(steps, "step")} of ${counted(size, "rank")}, which wait ${percent(report.idle_ratio)} of their time. Who arrives last is chance.`,
     };
   }
   if (report.verdict === "insufficient_evidence") {
     return {
       title: "Not enough evidence yet",
-      text: `${count(steps)} steps seen. The answer comes as soon as it can be given without guessing.`,
+      text: `${counted(steps, "step")} seen. The answer comes as soon as it can be given without guessing.`,
     };
   }
   return { title: verdict(report.verdict).label, text: report.job.headline ?? "" };
