@@ -81,6 +81,11 @@ def test_every_read_gives_what_it_says(client: Client) -> None:
     assert "paceline_job_slowdown_ratio" in client.metrics()
     assert client.ready()
     assert {row["node"] for row in client.iter_offenders()} == {"node-a"}
+    assert client.expected(JOB, parameters=1e6, tokens_per_step=10)["calibration"] is not None
+    assert client.channels() == []
+    assert client.notifications(next(client.iter_incidents(JOB))["id"])["messages"] == []
+    with pytest.raises(ProblemError, match="channel"):
+        client.test_channel("of-nobody")
 
 
 def test_every_change_can_be_made_and_is_found_in_the_audit_log(client: Client) -> None:

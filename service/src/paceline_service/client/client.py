@@ -78,11 +78,17 @@ class Client(Connection):
         return cast(types.WhatIf, self.get_json(_of_job(job, "what-if"), **query))
 
     def expected(
-        self, job: str, attempt: int | None = None, *, flops_per_step: float | None = None
+        self, job: str, attempt: int | None = None, **work: float | None
     ) -> types.Expected:
-        """Return the step that healthy ranks would take, and the fits behind it."""
-        query = {"attempt": attempt, "flops_per_step": flops_per_step}
-        return cast(types.Expected, self.get_json(_of_job(job, "expected"), **query))
+        """Return the step that healthy ranks would take, and the fits behind it.
+
+        Args:
+            job: its name.
+            attempt: of it; None: the latest.
+            work: of a step: ``flops_per_step``, or ``parameters`` and ``tokens_per_step``.
+        """
+        path = _of_job(job, "expected")
+        return cast(types.Expected, self.get_json(path, attempt=attempt, **work))
 
     def timeline(self, job: str, attempt: int | None = None, **chosen: object) -> dict[str, Any]:
         """Return steps as a Chrome trace: ``from_``, ``to``, ``ranks``, ``limit``."""
@@ -155,6 +161,20 @@ class Client(Connection):
     def iter_offenders(self, days: int = 30) -> Iterator[types.OffenderRow]:
         """Yield nodes and GPUs that incidents named, first who was named in the most jobs."""
         yield from self._pages("/v1/offenders", "offenders", {"days": days})
+
+    def channels(self) -> list[types.ChannelRow]:
+        """Return the channels that messages about incidents go to."""
+        return cast("list[types.ChannelRow]", self.get_json("/v1/notifications")["channels"])
+
+    def test_channel(self, channel: str) -> types.TestAnswer:
+        """Send a test message to a channel; return what became of it."""
+        path = f"/v1/notifications/{quote(channel, safe='')}/test"
+        return cast(types.TestAnswer, self.post_json(path, {}))
+
+    def notifications(self, incident: int) -> types.IncidentNotifications:
+        """Return who was told of an incident, what could be done to its nodes, and what was."""
+        path = f"/v1/incidents/{incident}/notifications"
+        return cast(types.IncidentNotifications, self.get_json(path))
 
     def iter_tokens(self) -> Iterator[types.TokenView]:
         """Yield tokens, in the order in which they were made."""

@@ -13,6 +13,12 @@ from paceline_service.client.expected_types import Expected as Expected
 from paceline_service.client.expected_types import ExpectedStep as ExpectedStep
 from paceline_service.client.expected_types import GapParts as GapParts
 from paceline_service.client.expected_types import TransferRow as TransferRow
+from paceline_service.client.notify_types import ActionRow as ActionRow
+from paceline_service.client.notify_types import ChannelRow as ChannelRow
+from paceline_service.client.notify_types import IncidentNotifications as IncidentNotifications
+from paceline_service.client.notify_types import MessageRow as MessageRow
+from paceline_service.client.notify_types import ProposalRow as ProposalRow
+from paceline_service.client.notify_types import TestAnswer as TestAnswer
 
 FRAMES_CONTENT_TYPE = "application/vnd.paceline.frames"
 State = Literal["running", "silent", "ended"]

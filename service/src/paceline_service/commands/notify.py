@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 from pydantic import ValidationError
@@ -57,7 +56,7 @@ def _list(
     if local:
         rows = [_row(one) for one in _channels()[0]]
     else:
-        rows = Client(url).get_json("/v1/notifications")["channels"]
+        rows = [dict(row) for row in Client(url).channels()]
     if form is Format.JSON:
         print(json.dumps(rows, indent=2))
         return EXIT_OK
@@ -92,7 +91,7 @@ def _test(
             "delivered": result.verdict == "delivered", "reason": result.reason,
         }  # fmt: skip
     else:
-        told = Client(url).post_json(f"/v1/notifications/{quote(channel, safe='')}/test", {})
+        told = dict(Client(url).test_channel(channel))
     if form is Format.JSON:
         print(json.dumps(told, indent=2))
     elif told["delivered"]:
