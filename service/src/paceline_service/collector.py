@@ -39,6 +39,7 @@ from paceline_service.store.frames import CommittedFrame
 from paceline_service.store.housekeeping import Housekeeping
 from paceline_service.store.migrate import migrate
 from paceline_service.store.reader import let_read
+from paceline_service.store.trouble import told_in_words
 
 if TYPE_CHECKING:
     from paceline_service.bus.parts import BusParts
@@ -171,16 +172,17 @@ class Collector:
         """Open the database, and begin to work; does nothing when that was done.
 
         Raises:
-            ConfigError: the database is in use, or newer, or a token is missing.
+            ConfigError: the database is in use, newer, or of no use, or a token is missing.
         """
         if self.rebuild is not None:
             return
-        await self.database.claim(shared=self.bus is not None)
-        await migrate(self.database)
-        if self.settings.database_reader:
-            await let_read(self.database, self.settings.database_reader)
-        self.token_file = await self.access.start()
-        await self.control.start()
+        with told_in_words(self.database.url):
+            await self.database.claim(shared=self.bus is not None)
+            await migrate(self.database)
+            if self.settings.database_reader:
+                await let_read(self.database, self.settings.database_reader)
+            self.token_file = await self.access.start()
+            await self.control.start()
         if self.analyses:
             self.engine.start()
             await self.commits.start()

@@ -231,6 +231,10 @@ class DatabaseVersionError(ConfigError):
     """The database was written by a newer program."""
 
 
+class DatabaseUnusableError(ConfigError):
+    """The database cannot be opened, reached or understood."""
+
+
 class DatabaseInUseError(ConfigError):
     """Another collector has this database open."""
 

@@ -218,6 +218,19 @@ def test_a_database_of_a_newer_program_is_refused_with_the_remedy(
     assert "newer version" in said
 
 
+def test_a_file_that_is_no_database_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "paceline.db").write_bytes(b"something else" * 100)
+    refused = CollectorProcess(tmp_path)
+    done = subprocess.run(
+        refused.command(), env=refused.environ(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert "paceline.db cannot be used: " in last
+    assert "file is not a database" in last
+    assert "Traceback" not in done.stderr
+
+
 def test_a_port_that_is_taken_is_told_with_the_remedy(collector: CollectorProcess) -> None:
     port = collector.url.rpartition(":")[2]
     other = {"PACELINE_STATE_DIR": str(collector.directory / "other")}

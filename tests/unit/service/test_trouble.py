@@ -4,9 +4,13 @@ import errno
 import sqlite3
 
 import pytest
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from paceline_service.store.trouble import why
+from paceline_service.errors import DatabaseUnusableError
+from paceline_service.store.trouble import told_in_words, why
+
+URL = make_url("postgresql://u:secret@db/x")
 
 
 class DriverError(Exception):
@@ -43,3 +47,27 @@ def test_what_is_wrong_with_a_database_is_said_without_values(
     assert words in said
     assert "value" not in said
     assert "secrets" not in said
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "Connection refused"),
+        (wrapped(sqlite3.DatabaseError("file is not a database")), "file is not a database"),
+        (wrapped(sqlite3.OperationalError("database or disk is full")), "full: make room"),
+    ],
+)
+def test_what_keeps_a_program_from_beginning_is_told_in_one_line(
+    error: Exception, words: str
+) -> None:
+    with pytest.raises(DatabaseUnusableError) as caught, told_in_words(URL):
+        raise error
+    told = str(caught.value)
+    assert words in told
+    assert "postgresql://u:***@db/x" in told
+    assert "\n" not in told
+
+
+def test_a_mistake_of_the_program_is_not_told_as_one_of_the_database() -> None:
+    with pytest.raises(ZeroDivisionError), told_in_words(URL):
+        raise ZeroDivisionError

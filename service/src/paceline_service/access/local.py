@@ -16,6 +16,7 @@ from paceline_service.access.repository import list_tokens
 from paceline_service.access.tokens import Grant
 from paceline_service.store.database import Database
 from paceline_service.store.migrate import migrate
+from paceline_service.store.trouble import told_in_words
 
 Json = dict[str, Any]
 
@@ -53,9 +54,10 @@ async def revoke_local_token(database_url: str, token_id: int) -> Json:
 @asynccontextmanager
 async def _opened(database_url: str) -> AsyncIterator[Database]:
     database = Database(database_url)
-    database.make_directory()
     try:
-        await migrate(database)
+        with told_in_words(database.url):
+            database.make_directory()
+            await migrate(database)
         yield database
     finally:
         await database.close()

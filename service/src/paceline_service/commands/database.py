@@ -23,6 +23,7 @@ from paceline_service.store.copy import LEFT_OUT, copy_all
 from paceline_service.store.database import Database
 from paceline_service.store.migrate import Revision, find_revision, migrate, take_back
 from paceline_service.store.models import Base
+from paceline_service.store.trouble import told_in_words
 
 Json = dict[str, Any]
 DatabaseOption = Annotated[
@@ -120,7 +121,9 @@ def _url(database: str) -> str:
 async def _claimed(url: str) -> AsyncIterator[Database]:
     database = Database(url)
     try:
-        await database.claim()
+        with told_in_words(database.url):
+            await database.claim()
+            await find_revision(database)
         yield database
     finally:
         await database.close()
@@ -138,7 +141,8 @@ async def _look(url: str) -> Json:
     if database.is_sqlite and not os.path.exists(database.url.database or ""):
         raise ConfigError(f"there is no database {database.url.database}; paceline serve makes it")
     try:
-        revision = await find_revision(database)
+        with told_in_words(database.url):
+            revision = await find_revision(database)
         rows: dict[str, int] = {}
         if revision.present == revision.newest:
             async with database.read() as connection:
