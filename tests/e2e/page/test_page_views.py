@@ -271,6 +271,9 @@ def test_narrow_screen_needs_no_sideways_scrolling(serve: Serve, open_page: Open
     page = open_page(f"{serve(slow_job()).url}/#/jobs/demo", width=390)
     drawn(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    until_text(page, "#expected tbody", "Slow ranks")
+    table = "document.querySelector('#expected .table-scroll')"
+    assert page.evaluate(f"{table}.scrollWidth <= {table}.clientWidth")
 
 
 def test_slowness_that_is_over_is_told_in_the_past(serve: Serve, open_page: OpenPage) -> None:
