@@ -127,6 +127,15 @@ def test_nobody_is_named_where_eight_ranks_share_each_uneven_batch() -> None:
     assert outcome.false == outcome.false_passing == []
 
 
+def test_a_gpu_that_reports_damage_is_named_with_it_and_its_neighbour_is_not() -> None:
+    scenario = scenario_of("gpu_error", 1, "tuning")
+    outcome = run(scenario)
+    (fault,) = outcome.faults
+    assert fault.found
+    assert fault.named_cause == "gpu_fault"
+    assert outcome.false == outcome.false_passing == []
+
+
 def test_a_fault_is_told_to_cost_what_the_job_would_save_without_it() -> None:
     """Of what others wait for a rank 10 % slow, half they would wait for the next slowest."""
     scenario = scenario_of("sudden", 7310, "tuning")

@@ -27,6 +27,8 @@ from paceline_service.bench.detect.simulate.spec import JobSpec
 Rng = np.random.Generator
 Builder = Callable[[Rng, int], Scenario]
 TAIL_STEPS = 20
+ON_GPU = ("gpu_throttle", "gpu_fault")
+"""Causes that telemetry tells."""
 WARM_UP_BOUNDS = 4.0
 """A rank's past must be this many times as long as the fault takes to be known. A shift seen in m
 steps against a past of n is as clear as one in m n / (n + m) against a past without end: four times
@@ -54,7 +56,7 @@ def _scored(
         fault = replace(fault, first=max(fault.first, int(np.ceil(WARM_UP_BOUNDS * bound))))
     last = fault.first + fault.ramp_steps + int(min(needed, LONGEST)) + TAIL_STEPS
     steps = max(last, fault.first + fault.ramp_steps + 60)
-    spec = replace(spec, steps=steps, faults=(fault,), telemetry=fault.cause == "gpu_throttle")
+    spec = replace(spec, steps=steps, faults=(fault,), telemetry=fault.cause in ON_GPU)
     return replace(scenario, spec=spec)
 
 
@@ -275,6 +277,18 @@ def uniform(rng: Rng, seed: int) -> Scenario:
     )  # fmt: skip
 
 
+def gpu_error(rng: Rng, seed: int) -> Scenario:
+    """A GPU reports damage and is slow from then on; its neighbour reports a program's fault."""
+    spec = _spec(rng, seed, FLAT + PARALLEL[:2], (0.005, 0.01, 0.02, 0.05))
+    fault = Fault(
+        kind="rank", ranks=(_any_rank(rng, spec.layout),), slowdown=pick(rng, 0.1, 0.25, 0.5, 1.0),
+        cause="gpu_fault", first=int(rng.integers(60, 140)),
+    )  # fmt: skip
+    return _scored("gpu_error", seed, rng, spec, fault, delay_scored=True)
+
+
+REPORTED: dict[str, Builder] = {"gpu_error": gpu_error}
+"""After all others, whose seeds go by their places."""
 FAULTY: dict[str, Builder] = {
     "sudden": sudden, "small": small, "parallel": parallel, "large": large,
     "creeping": creeping, "transient": transient, "periodic": periodic, "rotating": rotating,

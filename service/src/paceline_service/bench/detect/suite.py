@@ -11,18 +11,18 @@ import numpy as np
 from paceline.errors import ConfigError
 from paceline_service.bench.detect.controls import HEALTHY
 from paceline_service.bench.detect.draw import SEEDS_BY_NAME
-from paceline_service.bench.detect.families import FAULTY
+from paceline_service.bench.detect.families import FAULTY, REPORTED
 from paceline_service.bench.detect.one import run
 from paceline_service.bench.detect.outcome import Outcome
 from paceline_service.bench.detect.scenario import Scenario
 
-BUILDERS = {**FAULTY, **HEALTHY}
+BUILDERS = {**FAULTY, **HEALTHY, **REPORTED}
 FAMILIES = tuple(BUILDERS)
 QUICK = {
     "sudden": 9, "small": 3, "parallel": 6, "large": 1, "creeping": 2, "transient": 3,
     "periodic": 3, "rotating": 2, "two": 3, "from_start": 3, "node": 3, "stage": 3, "network": 4,
     "uniform": 2, "plain": 3, "warm_up": 2, "evaluation": 2, "checkpoint": 2, "resize": 2,
-    "sequences": 2, "comm_bound": 2, "long_context": 2,
+    "sequences": 2, "comm_bound": 2, "long_context": 2, "gpu_error": 2,
 }  # fmt: skip
 FULL_TIMES = 8
 SEEDS_PER_FAMILY = 10_000

@@ -16,6 +16,7 @@ COMPUTE = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 PHASES_OF_CAUSE = {
     "compute": COMPUTE,
     "gpu_throttle": COMPUTE,
+    "gpu_fault": COMPUTE,
     "input": (Phase.INPUT,),
     "host": (Phase.HOST,),
     "gc": (Phase.FORWARD,),
