@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from sqlalchemy import text
@@ -12,6 +13,7 @@ from paceline_service.bus.subjects import partition_of
 from paceline_service.settings import CollectorSettings
 from paceline_service.store.database import Database
 from paceline_service.store.migrate import migrate
+from tests.integration.postgres import PostgresServer
 
 TTL_S = 0.9
 
@@ -39,16 +41,32 @@ class Member:
         self.lost += sorted(partitions)
 
 
+@pytest.fixture(scope="module")
+def leases_url(postgres: PostgresServer) -> Iterator[str]:
+    """A database of this file: only leases are written in it, and they are deleted."""
+
+    async def prepare() -> None:
+        database = Database(url)
+        await migrate(database)
+        await database.close()
+
+    name = f"leases{os.getpid()}"
+    url = CollectorSettings(database=postgres.create(name)).database_url
+    asyncio.run(prepare())
+    yield url
+    postgres.drop(name)
+
+
 @pytest.fixture
-async def members(postgres_url: str) -> AsyncIterator[list[Member]]:
+async def members(leases_url: str) -> AsyncIterator[list[Member]]:
     """Three, of which none runs; each has connections of its own."""
-    url = CollectorSettings(database=postgres_url).database_url
-    databases = [Database(url) for _ in range(3)]
-    await migrate(databases[0])
+    databases = [Database(leases_url) for _ in range(3)]
     made = [Member(one, f"member-{number}") for number, one in enumerate(databases)]
     yield made
     for one in made:
         await one.ownership.stop()
+    async with databases[0].write() as connection:
+        await connection.execute(text("TRUNCATE leases, analyzers"))
     for database in databases:
         await database.close()
 

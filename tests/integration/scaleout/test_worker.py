@@ -101,10 +101,10 @@ async def test_after_an_error_that_nobody_foresaw_its_messages_come_again_at_onc
 ) -> None:
     working = Working(bus)
     working.commits.fail_at = 2
-    await working.publish(*range(90))
+    await working.publish(*range(12))
     working.start()
-    await until(lambda: len(working.commits.numbers) == 90)
-    assert working.commits.numbers == list(range(90))
+    await until(lambda: len(working.commits.numbers) == 12)
+    assert working.commits.numbers == list(range(12))
     await working.stop()
 
 
