@@ -124,6 +124,19 @@ def test_decision_records_have_numbers_of_their_own() -> None:
     assert len(numbers) == len(set(numbers))
 
 
+def test_papers_are_cited_in_words_as_nobody_here_looks_up_the_numbers_of_sections() -> None:
+    pages = [path for path in tracked_files() if path.parent == ROOT / "docs" / "math"]
+    cited = re.compile(r"(\w+),?\s+sections? [0-9]")
+    numbered = [
+        f"{path.name}: {match[0]}"
+        for path in pages
+        for match in cited.finditer(path.read_text(encoding="utf-8"))
+        if match[1] != "DETECTION"
+    ]
+    assert len(pages) > 20
+    assert numbered == []
+
+
 def test_readme_leads_to_the_line_that_decides_who_is_slow() -> None:
     links = re.findall(r"\]\(([^)#]*analysis[^)#]*)", text_of(ROOT / "README.md"))
     assert links

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.counted import counted
 from paceline.dataclass import dataclass
 from paceline.vocabulary import Phase, phase_name
 from paceline_service.analysis.causes.actions import action_for
@@ -181,8 +182,8 @@ def _evidence(
         sentences += [f"{name} holds another {share:.0%}" for name, share in shares[1:]]
     if total.contested:
         sentences.append(
-            f"it arrived last at {total.last_arrivals} of the {total.contested} collectives "
-            "whose last arriver stood out"
+            f"it arrived last at {total.last_arrivals} of the "
+            f"{counted(total.contested, 'collective')} whose last arriver stood out"
         )
     sentences.append(
         f"its peers stood still {total.blamed_ns / 1e9:.2f} GPU-seconds for it, "

@@ -20,7 +20,7 @@ from paceline_service.analysis.whatif.graph import Graph
 from paceline_service.analysis.whatif.replay import COLUMNS, Replay
 
 TOP_SHARE = 0.03
-"""Share of the ranks that M_W repairs (Lin et al., section 5.1)."""
+"""Share of the ranks that M_W repairs (Lin et al.)."""
 LEAST_ROWS, MAX_ROWS = 4, 32
 """Replicas, or ranks without a pipeline, that are replayed one by one: those that work most, twice
 as many as M_W may repair, within these bounds. The others count as not slow."""
