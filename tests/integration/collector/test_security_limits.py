@@ -153,6 +153,17 @@ def test_a_request_line_and_headers_are_bounded(strict: CollectorProcess, head: 
     assert got == b"" or got.startswith(b"HTTP/1.1 431 ")
 
 
+def test_what_is_no_http_is_counted_and_writes_no_line_of_the_log(
+    strict: CollectorProcess,
+) -> None:
+    before, lines = refused(strict, "no_http"), strict.log.read_text().count("Invalid")
+    with connect(strict) as connection:
+        connection.sendall(b"GET / FOO\r\n\r\n")
+        assert until_closed(connection).startswith(b"HTTP/1.1 400 ")
+    assert refused(strict, "no_http") == before + 1
+    assert strict.log.read_text().count("Invalid") == lines
+
+
 def test_more_connections_than_may_be_are_told_so_and_those_before_go_on(
     strict: CollectorProcess,
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import httpx
@@ -38,6 +40,24 @@ def test_json_lines_hold_the_event_with_its_fields_and_no_token(
     )  # fmt: skip
     assert told["timestamp"]
     assert "plt_secret" not in line
+
+
+def test_lines_of_libraries_have_the_same_form() -> None:
+    program = (
+        "import logging; from paceline_service.logs import configure_logging\n"
+        "configure_logging('info', 'json')\n"
+        "try: raise LookupError('why')\n"
+        "except LookupError: logging.getLogger('uvicorn.error').exception('it %s', 'broke')\n"
+        "logging.getLogger('uvicorn.error').warning('Invalid HTTP request received.')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    (line,) = done.stderr.splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["level"]) == ("it broke", "error")
+    assert told["timestamp"]
+    assert "LookupError: why" in told["exception"]
 
 
 async def _endpoint(_request: Request) -> Response:

@@ -109,6 +109,11 @@ class Connection(HttpToolsProtocol):
         self._stalled_s = 0.0
         super().resume_writing()
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self.limits.refused["no_http"] += 1
+        super().send_400_response(msg)
+
     def check(self, now_s: float) -> None:
         """Cut the connection off if it takes too long."""
         reason = self._fault(now_s)
