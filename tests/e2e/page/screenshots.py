@@ -21,7 +21,8 @@ NOW_S = 1_795_230_720
 """Three in the morning of some day, UTC."""
 WIDTH = 1280
 DRAWN = "document.querySelector('.sawtooth .lanes canvas')?.dataset.teeth > 0"
-LOADED = f"""{DRAWN} && !document.querySelector('#timeline').textContent.includes('loading')
+LOADED = f"""{DRAWN} && document.querySelector('.timeline .lanes canvas')?.dataset.ordered > 0
+  && !document.querySelector('#timeline').textContent.includes('loading')
   && document.querySelector('#incidents').textContent.includes('open')"""
 SETTLED_MS = 1_500
 PATIENCE_S = 60
@@ -65,6 +66,7 @@ PICTURES = {
         address="/#/incidents/31", height=700, waits_for="document.querySelector('.incident')"
     ),
     "page-incidents": Picture(address=JOB, begins="#incidents", shows="#incidents"),
+    "page-expected": Picture(address=JOB, begins="#expected", shows="#expected"),
     "page-cost": Picture(address=f"{BIG}?without=node:node-042", begins="#cost", shows="#gamma"),
     "page-agents": Picture(address=BIG, begins="#agents", shows="#trace"),
     "page-offenders": Picture(
@@ -78,7 +80,7 @@ PICTURES = {
 }
 KEPT = (
     "page-straggler", "page-dark", "page-1024-ranks", "page-timeline", "page-jobs", "page-incident",
-    "page-cost", "page-agents", "page-hang",
+    "page-expected", "page-cost", "page-agents", "page-hang",
 )  # fmt: skip
 """Those that the documentation shows; the others are for whoever changes the page to look at."""
 
