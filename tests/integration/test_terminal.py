@@ -225,6 +225,20 @@ def test_a_report_is_written_as_a_page_for_a_ticket(
     assert piped.stdout.startswith("<!doctype html>")
 
 
+def test_a_report_tells_the_flops_that_a_rank_reaches_where_somebody_says_those_of_a_step(
+    collector: CollectorProcess,
+) -> None:
+    size = ("--parameters", "1M", "--tokens-per-step", "2k")
+    done = paceline(collector, "report", "slow-one", "--format", "json", *size)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["calibration"]
+    assert told["flops_per_step"] == 6 * 1e6 * 2e3
+    assert told["flops_per_s_per_rank"] > 0
+    half = paceline(collector, "report", "slow-one", "--parameters", "1M")
+    assert half.returncode == 2
+    assert "give --flops-per-step, or --parameters and --tokens-per-step" in half.stderr
+
+
 def test_html_is_not_written_into_a_terminal(collector: CollectorProcess) -> None:
     with Terminal(
         "report", "slow-one", "--format", "html", environment=environment(collector)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,6 +13,13 @@ from paceline_service.commands.analyze_outputs import AnalyzeFormat, Output, cho
 from paceline_service.commands.analyze_story import StepsSeen
 from paceline_service.commands.analyze_writer import Asked, write_all
 from paceline_service.commands.analyzed import analyzed
+from paceline_service.commands.flops_options import (
+    FlopsOption,
+    ParametersOption,
+    TokensOption,
+    flops_of,
+    tell_flops,
+)
 from paceline_service.commands.output import exit_status, kinds_to_fail_on
 from paceline_service.commands.run import run_command
 
@@ -69,17 +76,9 @@ def _analyze(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse input of which anything is unusable.")
     ] = False,
-    flops_per_step: Annotated[
-        str | None,
-        typer.Option(metavar="FLOP", help="FLOP of a step of the whole job: 88e15."),
-    ] = None,
-    parameters: Annotated[
-        str | None,
-        typer.Option(metavar="COUNT", help="Instead of them, with tokens: a step is 6 P b."),
-    ] = None,
-    tokens_per_step: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Of the whole job: 4M.")
-    ] = None,
+    flops_per_step: FlopsOption = None,
+    parameters: ParametersOption = None,
+    tokens_per_step: TokensOption = None,
 ) -> int:
     """Name the rank that slows a job, from its traces, dumps and logs.
 
@@ -98,47 +97,17 @@ def _analyze(
     if tolerance is not None:
         raise InputError("--tolerance is for --compare")
     kinds = kinds_to_fail_on(fail_on)
-    flops = _flops(flops_per_step, parameters, tokens_per_step)
+    flops = flops_of(flops_per_step, parameters, tokens_per_step)
     asked = Asked.of(paths, outputs, steps=steps, ranks=ranks)
     seen = StepsSeen()
     try:
         see = seen.see if asked.needs_steps else None
         with analyzed(paths, verb="analyze", strict=strict, see=see) as answer:
-            if flops is not None:
-                _tell_flops(answer.report, flops)
+            tell_flops(answer.report, flops)
             write_all(answer, seen, asked)
             return exit_status(answer.report, kinds)
     finally:
         seen.close()
-
-
-def _flops(
-    flops_per_step: str | None, parameters: str | None, tokens_per_step: str | None
-) -> float | None:
-    """Return the FLOP of a step of the whole job, None where nobody says them."""
-    if flops_per_step is None and parameters is None and tokens_per_step is None:
-        return None
-    from paceline_service.analysis.costs.calibrate_flops import flops_of_model
-    from paceline_service.analysis.costs.units import parse_count
-
-    if flops_per_step is not None and parameters is None and tokens_per_step is None:
-        return parse_count(flops_per_step, "--flops-per-step", unit="FLOP")
-    if flops_per_step is not None or parameters is None or tokens_per_step is None:
-        raise InputError(
-            "give --flops-per-step, or --parameters and --tokens-per-step, which make 6 P b"
-        )
-    return flops_of_model(
-        parse_count(parameters, "--parameters", unit="parameters"),
-        parse_count(tokens_per_step, "--tokens-per-step", unit="tokens"),
-    )
-
-
-def _tell_flops(report: dict[str, Any], flops_per_step: float) -> None:
-    from paceline_service.analysis.costs.calibrate_flops import with_flops
-
-    if report.get("calibration"):
-        size = report["job"]["world_size"]
-        report["calibration"] = with_flops(report["calibration"], size, flops_per_step)
 
 
 def _compare(
