@@ -111,8 +111,8 @@ def _drops() -> Alert:
             Rung(severity="info", expr=lost, hold="5m"),
         ),
         summary="Records are lost: {{ $labels.stage }}, {{ $labels.reason }}",
-        description='{{ $value | printf "%.0f" }} records or frames were lost in a quarter of an '
-        "hour "
+        description="Records or frames lost in a quarter of an hour: "
+        '{{ $value | printf "%.0f" }}, '
         + choice("$labels.stage", stages, "in the analysis: frames were missing, late or senseless")
         + ". Reason: {{ $labels.reason }}. Cost: verdicts stand on less, and reports say so.",
         command="paceline report JOB  # `data.dropped` tells it by job; then docs/collector.md",
@@ -210,8 +210,9 @@ def _notifications_failing() -> Alert:
             ),
         ),
         summary=f"Messages of collector {_WHERE} do not arrive",
-        description='{{ $value | printf "%.0f" }} messages about incidents have been waiting for a '
-        f"quarter of an hour on collector {_WHERE}, or were refused or given up. Reason: the "
+        description="Messages about incidents that have been waiting for a quarter of an hour on "
+        f"collector {_WHERE}, or were refused or given up: "
+        '{{ $value | printf "%.0f" }}. Reason: the '
         "receiver is away or does not take them. "
         "Cost: whoever relies on them hears of nothing; alerts of Prometheus go on.",
         command="journalctl -u paceline-collector | grep -i notif  # Kubernetes: kubectl logs; "

@@ -283,9 +283,10 @@ def agents_silent(options: Options) -> Alert:
         name="PacelineAgentsSilent",
         meaning="Nothing is heard of ranks of a job that runs, or of the whole job since lately.",
         rungs=(Rung(severity="ticket", expr=f"{some}\nor {all_of_it}", hold="5m"),),
-        summary='{{ $value | printf "%.0f" }} ranks of job {{ $labels.job }} are not heard of',
-        description='Nothing comes from {{ $value | printf "%.0f" }} ranks of job {{ $labels.job '
-        "}}. "
+        summary="Ranks of job {{ $labels.job }} that are not heard of: "
+        '{{ $value | printf "%.0f" }}',
+        description="Ranks of job {{ $labels.job }} from which nothing comes: "
+        '{{ $value | printf "%.0f" }}. '
         "Reason: their node or its network is down, their sidecar has ended, or its token was "
         "revoked. Cost: nobody watches these GPUs; what is wrong there is not seen.",
         command=f"{words.REPORT}  # names the ranks and their nodes; on one of them: paceline "
