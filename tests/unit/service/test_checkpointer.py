@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from paceline_service.analysis.job import JobAnalysis
@@ -176,6 +177,30 @@ async def test_a_checkpoint_that_fails_in_the_replay_is_left_for_the_frames(
     assert source.pages_from[0] == 100
     assert 0 in source.pages_from
     assert engine.checkpoints.stats.refused == 1
+
+
+async def test_a_stop_does_not_wait_until_a_long_job_is_replayed(
+    frames: list[CommittedFrame],
+) -> None:
+    pages = 0
+
+    async def page(_: AttemptRef, after_id: int) -> list[CommittedFrame]:
+        nonlocal pages
+        pages += 1
+        return [msgspec.structs.replace(frames[0], id=after_id + 1)]  # for ever
+
+    async def missing(_: AttemptRef) -> dict[str, tuple[tuple[int, int], ...]]:
+        return {}
+
+    engine = Engine(
+        CollectorSettings(), FrameSource(page=page, missing=missing), lambda _: None, lambda _: None
+    )
+    engine.start()
+    loading = asyncio.create_task(engine.load(attempt_of(4)))
+    while pages < 3:
+        await asyncio.sleep(0.01)
+    await asyncio.wait_for(engine.stop(), 60)
+    await asyncio.wait_for(loading, 60)
 
 
 async def test_a_checkpoint_made_with_other_settings_is_not_used(

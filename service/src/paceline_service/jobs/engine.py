@@ -93,6 +93,7 @@ class Engine:
             queue.SimpleQueue()
         )
         self._attempts: dict[int, LiveAttempt] = {}
+        self._ending = threading.Event()
         self._backlog_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="paceline-analysis", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,7 +106,8 @@ class Engine:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Analyse what was handed in, publish it, and end."""
+        """Analyse what was handed in, publish it, and end; a replay is cut short."""
+        self._ending.set()
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
         await asyncio.sleep(0)  # let the last updates reach the loop
@@ -261,6 +263,8 @@ class Engine:
                 age_s = max(now_ns - committed.received_wall_ns, 0) / 1e9
                 live.push(committed, now_s - age_s)
             live.advance()
+            if self._ending.is_set():  # it may take an hour; the next process begins anew
+                raise _SourceFailedError("the collector stops")
         live.replayed(whole=whole)
         return live
 
