@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -16,6 +18,7 @@ from fastapi import Query, Request
 from paceline.errors import InputError
 
 MAX_LIMIT = 1000
+SCAN_ROWS = 500
 MAX_NUMBER = 2**62
 """Beyond any key of a row: it goes into a column of 64 bits, one more or less also."""
 Cursor = Annotated[
@@ -61,6 +64,15 @@ def link_next(request: Request, cursor: str | None) -> dict[str, str]:
         return {}
     url = request.url.include_query_params(cursor=cursor)
     return {"Link": f'<{url.path}?{url.query}>; rel="next"'}
+
+
+def batches(limit: int) -> Iterator[int]:
+    """Yield how many rows to read at once for a page of those that may be shown.
+
+    The page itself at first; then more, since few of the rows seem to be for the reader.
+    """
+    yield limit
+    yield from repeat(max(limit, SCAN_ROWS))
 
 
 def page_of(rows: list[Any], limit: int) -> tuple[list[Any], bool]:

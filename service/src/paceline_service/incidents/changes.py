@@ -37,7 +37,14 @@ from paceline_service.incidents.schemas import (
 )
 from paceline_service.incidents.silences import Silence, SilenceBook
 from paceline_service.incidents.view import show_incidents
-from paceline_service.paging import Cursor, link_next, pack_cursor, page_of, unpack_cursor
+from paceline_service.paging import (
+    Cursor,
+    batches,
+    link_next,
+    pack_cursor,
+    page_of,
+    unpack_cursor,
+)
 from paceline_service.parameters import MAX_INT64
 from paceline_service.store.database import Database
 
@@ -142,10 +149,12 @@ def silences_router(database: Database, guard: Guard, book: SilenceBook) -> APIR
         now_ns = time.time_ns()
         found: list[Silence] = []
         before, more = (key[0] if key is not None else None), True
+        sizes = batches(limit + 1)
         async with database.read() as connection:
             while more and len(found) <= limit:
-                rows = await silences.silences_before(connection, before, limit + 1)
-                more = len(rows) > limit
+                size = next(sizes)
+                rows = await silences.silences_before(connection, before, size)
+                more = len(rows) == size
                 before = rows[-1].id if rows else before
                 found += [
                     one

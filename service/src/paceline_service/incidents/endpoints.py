@@ -24,7 +24,14 @@ from paceline_service.incidents.schemas import (
 )
 from paceline_service.incidents.silences import SilenceBook
 from paceline_service.incidents.view import show_incidents
-from paceline_service.paging import MAX_LIMIT, Cursor, link_next, pack_cursor, unpack_cursor
+from paceline_service.paging import (
+    MAX_LIMIT,
+    Cursor,
+    batches,
+    link_next,
+    pack_cursor,
+    unpack_cursor,
+)
 from paceline_service.parameters import MAX_INT64, Attempt, JobName, SinceWallNs
 from paceline_service.report_schema import Kind
 from paceline_service.store.database import Database
@@ -101,16 +108,17 @@ def incidents_router(
         key = unpack_cursor(cursor, tuple[int])
         before = key[0] if key is not None else None
         rows: list[Values] = []
-        scanned, more = 0, True
+        scanned, more, sizes = 0, True, batches(limit)
         await book.refresh()
         async with database.read() as connection:
             while more and len(rows) < limit and scanned < MAX_SCANNED:
+                size = next(sizes)
                 found = await repository.incidents_before(
-                    connection, chosen, limit=limit + 1, before_id=before
+                    connection, chosen, limit=size + 1, before_id=before
                 )
-                more = len(found) > limit
+                more = len(found) > size
                 scanned += len(found)
-                for row in found[:limit]:
+                for row in found[:size]:
                     before = row["id"]
                     if grant.covers(row["job"]):
                         rows.append(row)

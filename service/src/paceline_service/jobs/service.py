@@ -21,6 +21,7 @@ from paceline_service.jobs.snapshot import (
     unpack_state,
 )
 from paceline_service.jobs.steps import Step
+from paceline_service.paging import batches
 from paceline_service.store.database import Database
 from paceline_service.store.drops import read_drops
 
@@ -99,15 +100,16 @@ class JobService:
             The rows, at most ``limit``, and behind which row there may be more.
         """
         found: list[Json] = []
-        scanned, more = 0, True
+        scanned, more, sizes = 0, True, batches(limit)
         async with self.database.read() as connection:
             while more and len(found) < limit and scanned < MAX_SCANNED:
+                size = next(sizes)
                 rows = await repository.latest_attempts(
-                    connection, limit=limit + 1, before=before, since_wall_ns=chosen.since_wall_ns
+                    connection, limit=size + 1, before=before, since_wall_ns=chosen.since_wall_ns
                 )
-                more = len(rows) > limit
+                more = len(rows) > size
                 scanned += len(rows)
-                for row in rows[:limit]:
+                for row in rows[:size]:
                     before = (row.ref.first_seen_wall_ns, row.ref.id)
                     shown = self.row_json(row) if grant.covers(row.ref.job) else None
                     if shown is not None and chosen.includes(shown):
