@@ -8,6 +8,13 @@ PY := .venv/bin/python
 unexport RANK
 BASE_PYTHON := $(or $(PYTHON),python3)
 SOURCES := agent service dashboards tools tests
+# The tests start hundreds of processes: each would compile all of Paceline anew.
+unexport PYTHONDONTWRITEBYTECODE
+CORES := $(shell nproc 2>/dev/null || echo 2)
+# Most tests wait for processes, so there are two workers more than cores; 12 are enough for all.
+WORKERS ?= $(shell echo $$(( $(CORES) + 2 < 12 ? $(CORES) + 2 : 12 )))
+# Verdicts about whole jobs, and deadlines of theirs: they would measure what runs beside them, too.
+ALONE := $(addprefix tests/e2e/test_,control_outage.py demo.py late.py replicas.py)
 
 help: ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -21,10 +28,9 @@ setup: ## Install everything into .venv (seconds when nothing changed)
 demo: setup ## Train a small model on 4 ranks, slow one down, watch it being named (FAULT=, RANK=)
 	@$(if $(RANK),DEMO_SLOW_RANK="$(RANK)") $(if $(FAULT),FAULT="$(FAULT)") .venv/bin/paceline demo
 
-# What measures whole jobs runs alone: side by side on two cores they slow each other down.
-test: setup ## Run all tests but gpu, bench and slow
-	@$(PY) -m pytest -n 2 --dist loadfile --ignore-glob='tests/e2e/test_*.py' $(PYTEST_ARGS)
-	@$(PY) -m pytest tests/e2e --ignore=tests/e2e/page $(PYTEST_ARGS) || [ $$? -eq 5 ]  # none chosen
+test: setup ## Run all tests but gpu, bench and slow (WORKERS= side by side)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ALONE:%=--ignore=%) $(PYTEST_ARGS)
+	@$(PY) -m pytest $(ALONE) $(PYTEST_ARGS) || [ $$? -eq 5 ]  # none chosen
 
 test-slow: setup ## Run the tests that are too long for `make test`
 	@$(PY) -m pytest -m slow
@@ -60,7 +66,7 @@ check-layers:
 check-dashboards:
 	$(PY) -m paceline_dashboards.build build dashboards/dist --prometheus-only dashboards/dist-prometheus --rules deploy/prometheus/rules --check
 check-unit:
-	$(PY) -m pytest -q -n 2 tests/unit
+	$(PY) -m pytest -q -n $(CORES) tests/unit
 
 bench: setup ## Measure overhead, memory and throughput; writes bench/results
 	@.venv/bin/paceline bench

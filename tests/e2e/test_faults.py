@@ -159,15 +159,3 @@ def test_a_restarted_job_is_a_new_attempt_and_keeps_the_old_one(
     assert len({attempt["run_id"] for attempt in attempts}) == 1
     first = client.get_json("/v1/jobs/steady/report?attempt=1")
     assert 40 <= first["job"]["steps"] <= 51
-
-
-def test_a_rank_that_joins_late_is_waited_for_and_blames_nobody_afterwards(
-    collector: CollectorProcess, tmp_path: Path
-) -> None:
-    done = run_job(tmp_path, collector.url, STEPS="120", WOUND="late:1")
-    assert done.returncode == 0, done.stderr
-    wait_until(lambda: collector.client().get_json("/v1/jobs/steady")["steps"] == 120, 20)
-    report = collector.client().get_json("/v1/jobs/steady/report")
-    assert report["job"]["ranks_observed"] == RANKS
-    assert report["verdict"] == "healthy"
-    assert report["data"]["complete"]

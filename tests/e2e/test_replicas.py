@@ -12,12 +12,12 @@ import pytest
 
 from paceline_service.client import ProblemError
 from paceline_service.importers.sources import analyze_paths
-from tests.e2e.jobs.replicas import FLIPPED_AT, FLIPPED_ON
 from tests.integration.collector.kit import TOKEN, CollectorProcess, wait_until
 
 JOB = Path(__file__).parent / "jobs" / "replicas.py"
 RANKS = 4
 EVERY = 2
+FLIPPED_AT, FLIPPED_ON = 9, 2
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -40,6 +40,7 @@ def test_a_rank_whose_parameter_has_a_flipped_bit_is_named_with_the_step(
             **os.environ, "PACELINE_URL": collector.url, "PACELINE_TOKEN": TOKEN,
             "PACELINE_RUNTIME_DIR": str(tmp_path / "rings"), "OMP_NUM_THREADS": "1",
             "PACELINE_REPLICA_CHECK_STEPS": str(EVERY),
+            "FLIPPED_AT": str(FLIPPED_AT), "FLIPPED_ON": str(FLIPPED_ON),
         },
         cwd=tmp_path, check=True, capture_output=True,
     )  # fmt: skip

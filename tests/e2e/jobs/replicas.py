@@ -5,13 +5,15 @@ It knows nothing of Paceline. What may differ by rank does: batches, buffers, an
 
 from __future__ import annotations
 
+import os
 import time
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS, FLIPPED_AT, FLIPPED_ON = 24, 9, 2
+STEPS = 24
+FLIPPED_AT, FLIPPED_ON = int(os.environ["FLIPPED_AT"]), int(os.environ["FLIPPED_ON"])
 
 
 def main() -> None:
