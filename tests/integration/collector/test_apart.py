@@ -107,9 +107,12 @@ async def test_where_no_process_can_be_started_frames_are_taken_and_it_is_tried_
         engine.put(frames[2:])
         assert not engine.running
         assert engine.backlog_bytes == 0  # they are read from the store
-    for _ in range(400):
-        if engine.running:
-            break
-        await asyncio.sleep(0.1)
-    assert engine.running
-    await engine.stop()
+        begun = tmp_path / "begun"
+        (tmp_path / "gone").write_text(f"#!/bin/sh\ntouch {begun}\n")
+        (tmp_path / "gone").chmod(0o700)
+        for _ in range(400):
+            if begun.exists():
+                break
+            await asyncio.sleep(0.1)
+        assert begun.exists()
+        await engine.stop()
