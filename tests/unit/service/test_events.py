@@ -40,8 +40,8 @@ def test_who_never_came_begins_with_the_newest_steps_and_is_told_no_reason() -> 
     [
         (Place(attempt=1, step=70), 90, 8, "attempt 2, not 1"),
         (Place(attempt=2, step=91), 90, 8, "the newest step is 90"),
-        (Place(attempt=2, step=0), MAX_MISSED_STEPS + 1, 8, "at most 5000"),
-        (Place(attempt=2, step=0), 3, MAX_MISSED_CELLS, "at most 1 are"),
+        (Place(attempt=2, step=0), MAX_MISSED_STEPS + 1, 8, "at most 5,000 can"),
+        (Place(attempt=2, step=0), 3, MAX_MISSED_CELLS, "at most 1 can"),
     ],
 )
 def test_who_missed_too_much_begins_anew(
