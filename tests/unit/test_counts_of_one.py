@@ -17,7 +17,8 @@ from tests.unit.export.reports import report
 
 ONE_OF_MANY = re.compile(
     r"(?<![\w.,-])1 (?:(?!ms )[a-z]+ )?(?:rank|step|node|collective|record|sample|bucket|token|layer|"
-    r"head|parameter|file|event|operation|peer|check|stage|example|synchronization|group|superstep|finding)s\b"
+    r"head|parameter|file|event|operation|peer|check|stage|example|synchronization|group|"
+    r"superstep|finding)s\b"
 )
 
 
