@@ -16,8 +16,8 @@ from paceline_service.export.text import render_text
 from tests.unit.export.reports import report
 
 ONE_OF_MANY = re.compile(
-    r"(?<![\w.,-])1 (?:(?!ms )[a-z]+ )?(?:rank|step|node|collective|record|sample|bucket|token|layer|"
-    r"head|parameter|file|event|operation|peer|check|stage|example|synchronization|group|"
+    r"(?<![\w.,-])1 (?:(?!ms )[a-z]+ )?(?:rank|step|node|collective|record|sample|bucket|token|"
+    r"layer|head|parameter|file|event|operation|peer|check|stage|example|synchronization|group|"
     r"superstep|finding)s\b"
 )
 
