@@ -116,7 +116,7 @@ def test_a_gateway_with_wrong_credentials_says_so_and_takes_right_ones_without_a
         words = f"NATS refuses the credentials {path}"
         wait_until(lambda: words in reason())
         assert "nsc generate creds" in reason()
-        sender = senders(slow, job="refused")[0]
+        sender = senders(slow, job="unheard")[0]
         with pytest.raises(ProblemError, match="NATS refuses the credentials"):
             client.post_frames(sender.frame([]))
         told = gateway.log.read_text() + reason()

@@ -18,6 +18,12 @@ from tests.integration.sidecar_kit import Processes
 from tests.simulator.job import Simulated
 
 
+def given_up(cluster: Cluster, reason: str) -> float:
+    """Return how many messages were taken out of the stream for ``reason`` so far."""
+    name = f'paceline_bus_terminated_total{{reason="{reason}"}}'
+    return sum(metric(one.client(), name) for one in cluster.analyzers)
+
+
 def test_what_the_stream_has_acknowledged_survives_a_crash_of_nats_before_it_was_analysed(
     cluster: Cluster, slow: Simulated, expected: dict[str, Any]
 ) -> None:
@@ -121,13 +127,12 @@ def test_a_message_that_is_no_frame_is_counted_and_taken_out_and_others_pass(
 
     sent = list(bodies(slow, senders(slow, job="poisoned")))
     gateway = cluster.gateways[0].client()
+    before = given_up(cluster, "undecodable")
     send(gateway, sent[:8])
     asyncio.run(publish(subject_of("poisoned"), b"this is no frame"))
     send(gateway, sent[8:])
     assert without_name(ended_report(gateway, "poisoned")) == expected
-    name = 'paceline_bus_terminated_total{reason="undecodable"}'
-    counted = sum(metric(one.client(), name) for one in cluster.analyzers)
-    assert counted == 1
+    assert given_up(cluster, "undecodable") > before
 
 
 def test_a_frame_that_the_database_refuses_is_given_up_and_others_pass(
@@ -138,14 +143,15 @@ def test_a_frame_that_the_database_refuses_is_given_up_and_others_pass(
     postgres.psql(check, database)
     try:
         gateway = cluster.gateways[0].client()
+        before = given_up(cluster, "refused")
         sent = list(bodies(slow, senders(slow, job="beside")))
         refused = senders(slow, job="refused", node="refused")[0]
         send(gateway, sent[:8])
         assert gateway.post_frames(refused.frame([]))["accepted"] == 1
         send(gateway, sent[8:])
         assert without_name(ended_report(gateway, "beside")) == expected
-        name = 'paceline_bus_terminated_total{reason="refused"}'
-        wait_until(lambda: sum(metric(one.client(), name) for one in cluster.analyzers) == 1, 60)
+        # More often where the word to NATS that it is given up was lost on its way.
+        wait_until(lambda: given_up(cluster, "refused") > before, 60)
     finally:
         postgres.psql("ALTER TABLE rank_incarnations DROP CONSTRAINT c", database)
     cluster.wait_ready()
