@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from paceline_service.bus import leases
 from paceline_service.bus.ownership import Ownership
@@ -186,3 +187,24 @@ async def test_partitions_are_given_back_without_a_deadlock_with_a_transaction_u
         await asyncio.sleep(0.3)
         assert set(await leases.hold(connection, owner, {high})) == {high}
     await releasing
+
+
+async def test_leases_that_a_process_has_locked_and_stands_still_are_free_after_a_while(
+    members: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, _ = members
+    await first.ownership.start()
+    await until(lambda: first.owned == 64)
+    await first.ownership.stop()
+    short = text("SET LOCAL idle_in_transaction_session_timeout = '3s'")
+    monkeypatch.setattr("paceline_service.store.database._END_IDLE", short)
+
+    async def stands_still() -> None:
+        async with first.ownership._database.write() as connection:
+            await first.ownership.fence(connection, {"train"})
+            await second.ownership.start()
+            await until(lambda: second.owned == 63)
+            await until(lambda: second.owned == 64)
+
+    with pytest.raises(DBAPIError):
+        await stands_still()

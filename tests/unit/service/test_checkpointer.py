@@ -199,8 +199,13 @@ async def test_a_stop_does_not_wait_until_a_long_job_is_replayed(
     loading = asyncio.create_task(engine.load(attempt_of(4)))
     while pages < 3:
         await asyncio.sleep(0.01)
-    await asyncio.wait_for(engine.stop(), 60)
+    engine.put(frames[1:40])  # of the same job
+    stopping = asyncio.create_task(engine.stop())
+    await asyncio.sleep(0)
+    begun = pages
+    await asyncio.wait_for(stopping, 60)
     await asyncio.wait_for(loading, 60)
+    assert pages <= begun + 2  # none of those frames began it once more
 
 
 async def test_a_checkpoint_made_with_other_settings_is_not_used(

@@ -72,7 +72,7 @@ class Ownership:
     async def leave(self) -> None:
         """Give everything back."""
         try:
-            async with self._database.engine.begin() as connection:
+            async with self._database.begin() as connection:
                 await leases.leave(connection, self.owner)
         except Exception as error:  # whatever the driver says of a server that is gone
             _log.warning("leases are not given back, and run out", error=str(error))
@@ -101,7 +101,7 @@ class Ownership:
 
     async def holds(self, partition: int, epoch: int) -> bool:
         """Ask the database whether this process has the lease of that epoch."""
-        async with self._database.engine.begin() as connection:
+        async with self._database.begin() as connection:
             held = await leases.hold(connection, self.owner, {partition})
         return held.get(partition) == epoch
 
@@ -144,7 +144,7 @@ class Ownership:
             await self._adopt(await asyncio.wait_for(self._take(-excess), self.ttl_s))
 
     async def _renew(self, able: bool) -> tuple[list[str], dict[int, int]]:
-        async with self._database.engine.begin() as connection:
+        async with self._database.begin() as connection:
             if not self.beat_mono_s:
                 await leases.prepare(connection)
             if able:
@@ -153,7 +153,7 @@ class Ownership:
             return alive, await leases.renew(connection, self.owner, self._ttl_ns)
 
     async def _take(self, count: int) -> dict[int, int]:
-        async with self._database.engine.begin() as connection:
+        async with self._database.begin() as connection:
             return await leases.take(connection, self.owner, count, self._ttl_ns)
 
     async def _adopt(self, taken: dict[int, int]) -> None:
@@ -169,7 +169,7 @@ class Ownership:
 
     async def _give_back(self, partitions: set[int]) -> None:
         await self._drop(partitions)
-        async with self._database.engine.begin() as connection:
+        async with self._database.begin() as connection:
             await leases.release(connection, self.owner, partitions)
         _log.info("partitions given to others", partitions=len(partitions), owned=len(self.epochs))
 

@@ -197,6 +197,8 @@ class Engine:
                 # It had been closed; its end was not the end. Closing cannot be taken back.
                 del self._attempts[committed.attempt.id]
                 live = None
+            if live is None and self._ending.is_set() and not committed.begins_attempt:
+                continue  # the next process reads its attempt from the store
             try:
                 if live is None:
                     live = self._open(committed)
@@ -216,8 +218,7 @@ class Engine:
         self.stats.lag_seconds = max(time.time_ns() - frames[-1].received_wall_ns, 0) / 1e9
 
     def _open(self, committed: CommittedFrame) -> LiveAttempt:
-        first_of_attempt = committed.received_wall_ns == committed.attempt.first_seen_wall_ns
-        if not first_of_attempt:
+        if not committed.begins_attempt:
             return self._rebuild(committed.attempt)
         live = self._new(committed.attempt, None)
         live.push(committed, time.monotonic())

@@ -41,6 +41,7 @@ _POSTGRESQL_ARGUMENTS = {
     # A server that does not answer any more fails the statement, and the sender keeps its frames.
     "command_timeout": 60,
 }
+_END_IDLE = text("SET LOCAL idle_in_transaction_session_timeout = '20s'")
 
 
 class Database:
@@ -115,8 +116,20 @@ class Database:
         async with self._writer:
             if self._advisory is not None and not self._advisory.held:
                 await self._advisory.take_again()
-            async with self._connect() as connection, connection.begin():
+            async with self.begin() as connection:
                 yield connection
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction beside the one writer's.
+
+        Should this process stand still, PostgreSQL ends it: what it has locked, as leases are,
+        could nobody else take until it goes on.
+        """
+        async with self._connect() as connection, connection.begin():
+            if not self.is_sqlite:
+                await connection.execute(_END_IDLE)
+            yield connection
 
     @asynccontextmanager
     async def change(self) -> AsyncIterator[AsyncConnection]:

@@ -35,3 +35,8 @@ class CommittedFrame(msgspec.Struct, frozen=True, gc=False):
     """Where the frames of its incarnation begin: retention has deleted those below."""
     packed: bytes = b""
     """As it came, where that is still known."""
+
+    @property
+    def begins_attempt(self) -> bool:
+        """Whether it is of the first transaction of its attempt: nothing was stored before."""
+        return self.received_wall_ns == self.attempt.first_seen_wall_ns
