@@ -14,7 +14,8 @@ CORES := $(shell nproc 2>/dev/null || echo 2)
 # Most tests wait for processes, so there are two workers more than cores; 12 are enough for all.
 WORKERS ?= $(shell echo $$(( $(CORES) + 2 < 12 ? $(CORES) + 2 : 12 )))
 # Verdicts about whole jobs, and deadlines of theirs: they would measure what runs beside them, too.
-ALONE := $(addprefix tests/e2e/test_,control.py demo.py late.py replicas.py)
+ALONE := tests/integration/test_gpu_check.py \
+  $(addprefix tests/e2e/test_,control.py demo.py late.py replicas.py)
 
 help: ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
