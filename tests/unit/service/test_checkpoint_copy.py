@@ -31,6 +31,11 @@ pytestmark = [
 ]
 
 
+def sleeps() -> bytes:
+    time.sleep(600)
+    return b""
+
+
 def written_by(copy: WritingCopy) -> Written:
     until_s = time.monotonic() + 60
     while (written := copy.poll()) is None:
@@ -197,22 +202,14 @@ def test_a_copy_that_dies_is_no_checkpoint() -> None:
 def test_a_copy_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_copy, "PATIENCE_S", 0.2)
 
-    def dump() -> bytes:
-        time.sleep(600)
-        return b""
-
     with pytest.raises(CheckpointError, match="not written within"):
-        written_by(WritingCopy(dump))
+        written_by(WritingCopy(sleeps))
 
 
 def test_a_copy_that_nobody_looks_after_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_copy, "PATIENCE_S", 0.2)
 
-    def dump() -> bytes:
-        time.sleep(600)
-        return b""
-
-    copy = WritingCopy(dump)
+    copy = WritingCopy(sleeps)
     os.waitpid(copy._pid, 0)
     os.close(copy._file)
 
@@ -220,11 +217,7 @@ def test_a_copy_that_nobody_looks_after_ends_by_itself(monkeypatch: pytest.Monke
 def test_who_waits_for_the_end_of_a_connection_does_not_wait_for_the_copy() -> None:
     ours, theirs = socket.socketpair()
 
-    def dump() -> bytes:
-        time.sleep(600)
-        return b""
-
-    copy = WritingCopy(dump)
+    copy = WritingCopy(sleeps)
     theirs.close()
     ours.settimeout(60)
     assert ours.recv(1) == b""
