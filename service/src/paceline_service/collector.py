@@ -17,6 +17,7 @@ from paceline_service.access.parts import Access
 from paceline_service.bus.wiring import BUS_SLACK_S, bus_parts
 from paceline_service.control.relief_watch import ReliefWatch
 from paceline_service.control.service import ControlService
+from paceline_service.ending import end_tasks
 from paceline_service.incidents.offences import Place
 from paceline_service.incidents.service import sync_incidents
 from paceline_service.incidents.silences import SilenceBook
@@ -195,9 +196,7 @@ class Collector:
     async def stop(self) -> None:
         """Finish what was begun, and close the database."""
         self.board.close()
-        if self.rebuild is not None:
-            self.rebuild.cancel()
-            await asyncio.gather(self.rebuild, return_exceptions=True)
+        await end_tasks(self.rebuild)
         if self.bus is not None:
             await self.bus.stop()
         if self.analyses:

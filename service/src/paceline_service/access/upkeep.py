@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paceline_service.access import audit
 from paceline_service.access.guard import Guard
+from paceline_service.ending import end_tasks
 from paceline_service.store.database import Database
 from paceline_service.store.steady_clock import SteadyClock
 
@@ -40,8 +41,7 @@ class Upkeep:
         """Store what is still to be stored, and end."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
         with contextlib.suppress(SQLAlchemyError, OSError):  # it is only when tokens were used
             await self._tokens.write_used()
         self.tell_refused()

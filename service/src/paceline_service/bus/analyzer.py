@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ from paceline_service.bus.ownership import Ownership
 from paceline_service.bus.stats import BusStats
 from paceline_service.bus.subjects import partition_of
 from paceline_service.bus.worker import PartitionWorker
+from paceline_service.ending import end_tasks
 from paceline_service.ingest.commit import GroupCommit
 from paceline_service.jobs import repository as jobs_repository
 from paceline_service.jobs.engine import Engine
@@ -86,8 +87,8 @@ class Analyzer:
     async def stop(self) -> None:
         """Take no more messages; what is owned is kept until ``leave``."""
         await self.ownership.stop()
-        await _cancel([task for task in (self._lag, *self._loads) if task is not None])
-        await _cancel([task for one in self._running.values() for task in one.tasks])
+        await end_tasks(self._lag, *self._loads)
+        await end_tasks(*(task for one in self._running.values() for task in one.tasks))
 
     async def leave(self) -> None:
         """Give every partition back: all that this process had to write is written."""
@@ -122,7 +123,7 @@ class Analyzer:
 
     async def _lost(self, partitions: set[int]) -> None:
         gone = [self._running.pop(one) for one in partitions if one in self._running]
-        await _cancel([task for one in gone for task in one.tasks])
+        await end_tasks(*(task for one in gone for task in one.tasks))
         self._commits.registry.forget_jobs(_within(partitions))
         self._forget(_within(partitions))
         self._stats.owned = len(self._running)
@@ -160,10 +161,3 @@ class Analyzer:
 def _within(partitions: Mapping[int, int] | set[int]) -> Callable[[str], bool]:
     chosen = frozenset(partitions)
     return lambda job: partition_of(job) in chosen
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    waiting: Awaitable[object] = asyncio.gather(*tasks, return_exceptions=True)
-    await waiting

@@ -23,6 +23,7 @@ from paceline.wire.codec import HEADER, MAX_PACKED_BYTES
 from paceline_service.bus.acks import Acks
 from paceline_service.bus.credentials import REMEDY, Credentials, CredentialsError
 from paceline_service.bus.stream import ensure_stream
+from paceline_service.ending import end_tasks
 from paceline_service.errors import BusUnavailableError
 
 API_TIMEOUT_S = 5.0
@@ -141,9 +142,7 @@ class Bus:
     async def close(self) -> None:
         """End the connection."""
         self._closing = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
         if self._client is not None:
             # Whatever it says of a server that is gone: the rest has to be closed as well.
             with contextlib.suppress(Exception):

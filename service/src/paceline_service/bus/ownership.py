@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from paceline_service.bus import leases
 from paceline_service.bus.subjects import PARTITIONS, partition_of
+from paceline_service.ending import end_tasks
 from paceline_service.store.database import Database
 
 BEATS_PER_LEASE = 3
@@ -65,9 +66,7 @@ class Ownership:
 
     async def stop(self) -> None:
         """Take and renew nothing any more; what is owned stays so until ``leave``."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def leave(self) -> None:
         """Give everything back."""

@@ -19,6 +19,7 @@ from paceline_service.bus.publisher import Publisher
 from paceline_service.bus.states import StoredStates
 from paceline_service.bus.stats import BusStats
 from paceline_service.control.service import ControlService
+from paceline_service.ending import end_tasks
 from paceline_service.ingest.commit import GroupCommit
 from paceline_service.jobs.board import Board
 from paceline_service.jobs.engine import Engine
@@ -117,9 +118,7 @@ class BusParts:
         """Take nothing new; the rest of the collector may finish what was begun."""
         if self.analyzer is not None:
             await self.analyzer.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
         if self.states is not None:
             await self.states.stop()
 

@@ -12,6 +12,7 @@ import structlog
 from sqlalchemy import func, select
 
 from paceline_service.analysis.job import JobAnalysis
+from paceline_service.ending import end_tasks
 from paceline_service.export.words import headline
 from paceline_service.jobs.board import Board
 from paceline_service.jobs.live import MakeAnalysis
@@ -60,9 +61,7 @@ class StoredStates:
 
     async def stop(self) -> None:
         """End."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def snapshot(self, row: AttemptRow) -> Snapshot:
         """Return the newest state of an attempt that the store has."""

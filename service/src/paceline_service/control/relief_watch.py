@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paceline_service.control.relief import Candidate, Load, Relief
 from paceline_service.control.service import ControlService
+from paceline_service.ending import end_tasks
 
 CHECK_S = 5.0
 _log = structlog.get_logger("paceline.relief")
@@ -50,9 +51,7 @@ class ReliefWatch:
 
     async def stop(self) -> None:
         """End."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def check(self, now_s: float) -> None:
         """Look once."""

@@ -24,6 +24,7 @@ from paceline_service.control import repository
 from paceline_service.control.pace import Pace
 from paceline_service.control.schemas import SettingsChange
 from paceline_service.control.settings import Agreement, JobSettings
+from paceline_service.ending import end_tasks
 from paceline_service.store.database import Database
 from paceline_service.store.frames import AttemptRef, CommittedFrame
 
@@ -81,9 +82,7 @@ class ControlService:
 
     async def stop(self) -> None:
         """End."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def refresh(self) -> None:
         """Take what other processes were asked for and have agreed on, where there are others."""

@@ -16,6 +16,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline_service.ending import end_tasks
 from paceline_service.jobs import checkpoint_store, details_store, repository
 from paceline_service.jobs.checkpoint_codec import pack
 from paceline_service.jobs.checkpoint_store import Staged
@@ -82,10 +83,8 @@ class Persister:
 
     async def stop(self) -> None:
         """Write what is left, and end."""
-        if self._task is not None:
-            async with self._flushing:  # what a flush has taken would be lost in its middle
-                self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        async with self._flushing:  # what a flush has taken would be lost in its middle
+            await end_tasks(self._task)
         for pending in self._pending.values():
             pending.urgent = True
         await self.flush()

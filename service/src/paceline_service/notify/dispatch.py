@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from paceline_service.ending import end_tasks
 from paceline_service.errors import StoreUnavailableError
 from paceline_service.notify import outbox
 from paceline_service.notify.channels.base import Channel
@@ -83,10 +84,7 @@ class Dispatcher:
         if self._sending is not None:
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError, Exception):
                 await asyncio.wait_for(asyncio.shield(self._sending), FINISH_S)
-        tasks = [task for task in (self._task, self._sending) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._task, self._sending)
 
     def wake(self) -> None:
         """Look at once: there is something new."""

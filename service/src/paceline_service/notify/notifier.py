@@ -11,6 +11,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from paceline.errors import PacelineError
+from paceline_service.ending import end_tasks
 from paceline_service.errors import StoreUnavailableError, UnknownChannelError
 from paceline_service.incidents.silences import SilenceBook
 from paceline_service.notify import outbox
@@ -112,9 +113,7 @@ class Notifier:
 
     async def stop(self) -> None:
         """Finish what was begun, and end; what waits is sent after the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
         await asyncio.gather(*(one.stop() for one in self._dispatchers))
         self._pool.shutdown(wait=False, cancel_futures=True)
 

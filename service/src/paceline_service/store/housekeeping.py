@@ -12,6 +12,7 @@ import structlog
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from paceline_service.ending import end_tasks
 from paceline_service.store import attempts, expiry, partitions
 from paceline_service.store.advisory import HOUSEKEEPING
 from paceline_service.store.database import Database
@@ -76,9 +77,7 @@ class Housekeeping:
 
     async def stop(self) -> None:
         """End, between two transactions or with the present one taken back."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def pass_once(self, *, derived: bool = True) -> None:
         """Do everything that is due now; ``derived`` takes in what is not raw frames."""
