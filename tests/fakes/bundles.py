@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,12 +12,15 @@ from paceline.ring.rows import pack_record
 from paceline.sidecar.pack import in_resolution
 from paceline.wire.bundle_codec import encode_bundle, encode_origin
 from paceline.wire.bundles import Body, Extra, Member, OriginPart, SharedGroup, relative
-from paceline.wire.codec import decode_frame, split_frames
+from paceline.wire.codec import decode_frame, encode_rows, split_frames
 from paceline.wire.columns import decode
-from paceline.wire.frames import Frame
+from paceline.wire.frames import Frame, GroupDef
 from paceline.wire.planes import encode_units
 
 STREAM = "5e" * 16
+NODE = 8
+"""Ranks of a ``node_bundle``."""
+DP = GroupDef(index=0, name="dp", ranks=f"0-{NODE - 1}", backend="nccl")
 
 
 def records_of(frame: Frame) -> list[Record]:
@@ -89,3 +93,26 @@ def bundled(bodies: Iterable[bytes]) -> Iterator[bytes]:
             parts.append(bundle_of(frames, sent[stream], stream))
             sent[stream] += 1
         yield b"".join(parts)
+
+
+def node_bundle(seq: int, *, groups: Sequence[GroupDef] = (DP,), collectives: int = 20) -> bytes:
+    """Return what a node sends after a step, with times that nothing repeats."""
+    rng = random.Random(seq)
+    frames = []
+    for rank in range(NODE):
+        starts = sorted(rng.randrange(1 << 22) << 8 for _ in range(collectives))
+        rows = [
+            (1, 1, 0, place, seq, -1, 1 << 20, start, start + (rng.randrange(1 << 14) << 8), 0, 0,
+             rank)
+            for place, start in enumerate(starts)
+        ]  # fmt: skip
+        frames.append(
+            Frame(
+                job="j", run_id="r", attempt=0, rank=rank, world_size=NODE, local_rank=rank,
+                incarnation=random.Random(rank).randbytes(16).hex(), frame_seq=seq, node="n",
+                producer="hooks", count=len(rows), columns=encode_rows(rows), groups=list(groups),
+                clock_domain="boot", anchor_mono_ns=1000 + rank, anchor_wall_ns=10**9 + rank,
+                sent_wall_ns=10**12 + seq, step=seq, read_mono_ns=seq << 30,
+            )
+        )  # fmt: skip
+    return bundle_of(frames, seq)

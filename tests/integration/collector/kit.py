@@ -19,6 +19,7 @@ from paceline.vocabulary import RecordKind
 from paceline.wire.codec import encode_frame, encode_rows
 from paceline.wire.frames import Frame, GroupDef, Sample
 from paceline_service.client import Client, ProblemError
+from paceline_service.store.frames import with_head
 from tests.integration import postgres
 from tests.simulator.job import Simulated
 
@@ -105,6 +106,21 @@ class CollectorProcess:
             return connection.execute(query, values).fetchall()
         finally:
             connection.close()
+
+    def stored(self) -> list[tuple[bytes, str]]:
+        """Return every stored frame as it came, and its number within its incarnation."""
+        return stored_frames(self.rows(STORED))
+
+
+STORED = (
+    "SELECT f.body, h.head, f.incarnation_id || ':' || f.frame_seq FROM frames f "
+    "LEFT JOIN frame_heads h ON h.frame_id = f.head_id"
+)
+
+
+def stored_frames(rows: Iterable[tuple[Any, ...]]) -> list[tuple[bytes, str]]:
+    """Return what ``STORED`` tells: frames as they came, and their numbers."""
+    return [(with_head(bytes(body), bytes(head or b"")), key) for body, head, key in rows]
 
 
 def wait_until(is_so: Callable[[], Any], timeout_s: float = 40.0) -> Any:

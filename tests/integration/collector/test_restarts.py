@@ -54,7 +54,7 @@ def test_every_acknowledged_frame_is_there_once_after_kill_9_while_senders_post(
         collector.kill()
         with lock:
             promised = {bytes(part) for body in acknowledged for part in split_frames(body)}
-        stored = collector.rows("SELECT body FROM frames")
+        stored = collector.stored()
         assert promised <= {row[0] for row in stored}
         assert len(stored) == len({row[0] for row in stored})
         collector.start()
@@ -62,7 +62,7 @@ def test_every_acknowledged_frame_is_there_once_after_kill_9_while_senders_post(
         thread.join(30)
     stop.set()
     assert len(acknowledged) == 180
-    stored = collector.rows("SELECT body FROM frames")
+    stored = collector.stored()
     assert len(stored) == len({row[0] for row in stored}) == 720
     for number in range(3):
         row = wait_for_state(collector.client(), f"job{number}", "ended")

@@ -69,7 +69,7 @@ class Senders:
 def assert_stored_once(collector: CollectorProcess, promised: set[bytes]) -> int:
     """Assert that every promised frame is in the database, and none twice; return how many are."""
     # One query, so one snapshot: senders may go on while this is asked.
-    rows = collector.rows("SELECT body, incarnation_id || ':' || frame_seq FROM frames")
+    rows = collector.stored()
     assert promised <= {body for body, _ in rows}
     assert len({key for _, key in rows}) == len(rows)
     return len(rows)

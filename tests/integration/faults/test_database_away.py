@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.collector.kit import (
+    STORED,
     TOKEN,
     CollectorProcess,
     bodies,
     is_ready,
     senders,
+    stored_frames,
     wait_for_state,
     wait_until,
 )
@@ -76,7 +78,7 @@ def away(
         "WHERE j.name LIKE 'job_'"
     )
     assert rows(url, query) == [(total, total)]
-    assert {bytes(row[0]) for row in rows(url, "SELECT body FROM frames")} >= sending.promised()
+    assert {body for body, _ in stored_frames(rows(url, STORED))} >= sending.promised()
     for number in range(2):
         assert wait_for_state(served.client(), f"job{number}", "ended", 40)["steps"] == STEPS
     records = (

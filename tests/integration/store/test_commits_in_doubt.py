@@ -10,14 +10,17 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.engine import make_url
 
+from paceline.wire.bundle_codec import decode_any
 from paceline.wire.codec import decode_frame, split_frames
 from paceline_service.errors import StoreUnavailableError
 from paceline_service.ingest.commit import GroupCommit
 from paceline_service.ingest.decoding import IncomingFrame
+from paceline_service.jobs.repository import frames_after
 from paceline_service.store.database import Database
 from paceline_service.store.frames import CommittedFrame
 from paceline_service.store.migrate import migrate
 from paceline_service.store.models import FrameRow
+from tests.fakes.bundles import node_bundle
 from tests.integration.collector.kit import bodies, senders
 from tests.integration.store.kit import async_url
 from tests.simulator.job import Scenario, simulate
@@ -172,3 +175,25 @@ async def test_frames_that_were_not_stored_are_taken_when_they_come_again(
     assert (await commits.submit(two)).accepted == 4
     assert await stored(database) == (8, 8)
     assert [item.packed for item in analysed] == [item.packed for item in [*one, *two]]
+
+
+@pytest.mark.parametrize("stored_after_all", [True, False])
+async def test_bundles_behind_a_transaction_in_doubt_are_read_back_whole(
+    commits: GroupCommit,
+    database: Database,
+    cable: Cable,
+    analysed: list[CommittedFrame],
+    stored_after_all: bool,
+) -> None:
+    sent = [IncomingFrame(frame=decode_any(one), packed=one, offset=0)
+            for one in map(node_bundle, range(5))]  # fmt: skip
+    await commits.submit(sent[:1])
+    cable.cut_after, cable.cut_before = stored_after_all, not stored_after_all
+    with pytest.raises(StoreUnavailableError):
+        await commits.submit(sent[1:2])  # it has stored what all of them begin with, or has not
+    for one in sent[1:]:
+        await commits.submit([one])
+    async with database.read() as connection:
+        found = await frames_after(connection, analysed[0].attempt, 0)
+    assert [one.frame for one in found] == [one.frame for one in sent]
+    assert (await stored(database))[0] == 5

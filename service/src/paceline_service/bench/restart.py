@@ -31,8 +31,10 @@ from paceline_service.bench.load.shape import LoadShape
 from paceline_service.bench.machine import cpu_s
 from paceline_service.demo.processes import Collector
 from paceline_service.ingest import repository
+from paceline_service.ingest.heads import Beginnings, Head
 from paceline_service.settings import DATABASE_NAME
 from paceline_service.store.database import Database
+from paceline_service.store.frames import without_head
 from paceline_service.store.migrate import migrate
 
 DAY_S = 86_400
@@ -43,7 +45,7 @@ TIMEOUT_S = 3600.0
 JOB = "restart"
 _INSERT = (
     "INSERT INTO frames (id, attempt_id, incarnation_id, frame_seq, records, received_wall_ns, "
-    "body_bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "body_bytes, body, head_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 
@@ -103,6 +105,7 @@ class _Store:
         self._bodies = Bodies(shape, directory, self._began_wall_ns, first=self._older)
         self._second = 0
         self._ids: list[int] = []
+        self._heads: list[Head] = []
         self._attempt_id = 0
         self.bundles = 0
 
@@ -144,11 +147,24 @@ class _Store:
             attempt = await repository.create_attempt(writer, first[0], self._began_wall_ns)
             by_name = {(attempt.id, bundle.incarnation): bundle for bundle in first}
             made = await repository.create_incarnations(writer, by_name, self._began_wall_ns)
+            self._heads = [self._head(node) for node in self._nodes]
+            rows: list[dict[str, object]] = [
+                {"frame_id": one.frame_id, "attempt_id": attempt.id, "head": one.content}
+                for one in self._heads
+            ]
+            await repository.insert_heads(writer, rows)
         self._attempt_id = attempt.id
         self._ids = [made[attempt.id, bundle.incarnation] for bundle in first]
         await database.close()
         with closing(sqlite3.connect(self._path)) as connection, connection:
             connection.execute("UPDATE rank_incarnations SET low_seq = ?", (self._older,))
+
+    def _head(self, node: int) -> Head:
+        beginnings = Beginnings()
+        beginnings.find(self._bodies.read(0, node), 0)
+        found = beginnings.find(self._bodies.read(1, node), 1 + node)
+        assert found is not None, "its bundles are of the same ranks"
+        return found
 
     def _insert(self, connection: sqlite3.Connection, rows: Iterator[tuple[Any, ...]]) -> None:
         last_id = count = size = 0
@@ -181,8 +197,11 @@ class _Store:
     def _row(self, node: int, seq: int, records: int, body: bytes) -> tuple[Any, ...]:
         received_ns = self._began_wall_ns + (seq - self._older) * 10**9
         number = 1 + seq * len(self._nodes) + node
+        head, head_id = self._heads[node], None
+        if head.begins(body):
+            body, head_id = without_head(body, head.content), head.frame_id
         return (number, self._attempt_id, self._ids[node], seq, records, received_ns, len(body),
-                body)  # fmt: skip
+                body, head_id)  # fmt: skip
 
 
 def _start(directory: Path) -> dict[str, float]:

@@ -29,7 +29,7 @@ from paceline_service.ingest.decoding import IncomingFrame
 from paceline_service.ingest.registry import Incarnation, Registry, Staged
 from paceline_service.store.database import Database
 from paceline_service.store.drops import DropKey, add_drops
-from paceline_service.store.frames import AttemptRef, CommittedFrame
+from paceline_service.store.frames import AttemptRef, CommittedFrame, without_head
 from paceline_service.store.trouble import why
 
 GROUP_BYTES = 32 << 20
@@ -82,6 +82,7 @@ class _Plan:
     ids: Iterator[int] = field(default_factory=itertools.count)
     staged: Staged = field(default_factory=Staged)
     rows: list[repository.FrameValues] = field(default_factory=list)
+    heads: list[dict[str, object]] = field(default_factory=list)
     committed: list[CommittedFrame] = field(default_factory=list)
     totals: dict[int, dict[str, int]] = field(default_factory=dict)
     endings: dict[int, str] = field(default_factory=dict)
@@ -226,6 +227,8 @@ class GroupCommit:
                 )
                 for submission in permitted:
                     plan.outcomes.append(self._plan(plan, submission.frames, now_wall_ns))
+                if plan.heads:
+                    await repository.insert_heads(connection, plan.heads)
                 if plan.rows:
                     await repository.insert_frames(connection, plan.rows)
                     await repository.note_commit(connection, plan.totals.values())
@@ -314,17 +317,25 @@ class GroupCommit:
         now_wall_ns: int,
     ) -> None:
         frame_id = next(plan.ids)
-        size = len(item.packed)
+        body, head_id = item.packed, None
+        if isinstance(item.frame, Bundle):
+            head, is_new = self.registry.head(plan.staged, incarnation, item.packed, frame_id)
+            if head is not None:
+                body, head_id = without_head(item.packed, head.content), head.frame_id
+                if is_new:
+                    new = {"frame_id": head_id, "attempt_id": attempt.id, "head": head.content}
+                    plan.heads.append(new)
+        size = len(body)
         plan.rows.append(
             repository.FrameValues(
                 frame_id, attempt.id, incarnation.id, item.frame.frame_seq, item.frame.count,
-                now_wall_ns, size, item.packed,
+                now_wall_ns, size, body, head_id,
             )
         )  # fmt: skip
         plan.committed.append(
             CommittedFrame(
                 id=frame_id, attempt=attempt, frame=item.frame, received_wall_ns=now_wall_ns,
-                packed_bytes=size, first_seq=incarnation.low_seq, packed=item.packed,
+                packed_bytes=len(item.packed), first_seq=incarnation.low_seq, packed=item.packed,
             )
         )  # fmt: skip
         total = plan.totals.setdefault(attempt.id, defaultdict(int, a=attempt.id))
@@ -342,7 +353,7 @@ class GroupCommit:
         stats = self.stats
         stats.frames += len(plan.rows)
         stats.records += sum(row.records for row in plan.rows)
-        stats.raw_bytes += sum(row.body_bytes for row in plan.rows)
+        stats.raw_bytes += sum(one.packed_bytes for one in plan.committed)
         stats.duplicates += sum(outcome.duplicate for outcome in plan.outcomes)
         stats.commits += 1
         stats.commit_seconds += seconds
@@ -351,6 +362,7 @@ class GroupCommit:
         stats.last_error = ""
 
     def _fail(self, group: list[_Submission], error: BaseException) -> None:
+        self.registry.forget_heads()
         self.stats.failures += 1
         self.stats.last_error = f"{type(error).__name__}: {error}"[:500]
         _log.error("commit failed; nothing of it is acknowledged", error=self.stats.last_error)

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from paceline.wire.bundles import Bundle
 from paceline.wire.frames import Frame
 from paceline_service.ingest import repository
+from paceline_service.ingest.heads import Beginnings, Head
 from paceline_service.store.frames import AttemptRef
 from paceline_service.store.sequences import SequenceRanges
 
@@ -32,6 +33,8 @@ class Incarnation:
     known: SequenceRanges
     low_seq: int = 0
     used_mono_s: float = 0.0
+    head: Head | None = None
+    beginnings: Beginnings = field(default_factory=Beginnings)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +45,8 @@ class Staged:
     incarnations: dict[IncarnationKey, Incarnation] = field(default_factory=dict)
     sequences: dict[int, set[int]] = field(default_factory=dict)
     """By incarnation id: frame numbers."""
+    heads: dict[int, Head] = field(default_factory=dict)
+    """By incarnation id."""
 
 
 class Registry:
@@ -117,6 +122,24 @@ class Registry:
         sequences.add(frame_seq)
         return True
 
+    @staticmethod
+    def head(
+        staged: Staged, incarnation: Incarnation, packed: bytes, frame_id: int
+    ) -> tuple[Head | None, bool]:
+        """Return what can be left out of a bundle, if something can, and whether it is new."""
+        known = staged.heads.get(incarnation.id) or incarnation.head
+        if known is not None and known.begins(packed):
+            return known, False
+        found = incarnation.beginnings.find(packed, frame_id)
+        if found is not None:
+            staged.heads[incarnation.id] = found
+        return found, found is not None
+
+    def forget_heads(self) -> None:
+        """A transaction failed: perhaps the database has not what was stored of them before."""
+        for incarnation in self._by_id.values():
+            incarnation.head = None
+
     def committed(self, staged: Staged) -> None:
         """Make known what a transaction added."""
         self._attempts.update(staged.attempts)
@@ -129,6 +152,7 @@ class Registry:
                 continue  # it was forgotten while this was under way
             for seq in sorted(sequences):
                 written.known.add(seq)
+            written.head = staged.heads.get(incarnation_id, written.head)
 
     def forget_before(self, low_seqs: dict[int, int]) -> None:
         """Note that retention has deleted the frames below ``low_seqs`` (by incarnation id)."""

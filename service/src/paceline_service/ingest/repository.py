@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from paceline.wire.bundles import Bundle
 from paceline.wire.frames import Frame
 from paceline_service.store.frames import AttemptRef
-from paceline_service.store.models import FrameRow, Job, JobAttempt, RankIncarnation
+from paceline_service.store.models import FrameHead, FrameRow, Job, JobAttempt, RankIncarnation
 
 MAX_BOUND = 1000
 """Rows or names that one statement is given."""
@@ -162,6 +162,7 @@ class FrameValues(NamedTuple):
     received_wall_ns: int
     body_bytes: int
     body: bytes
+    head_id: int | None
 
 
 _INSERT_FRAME = (
@@ -182,6 +183,11 @@ async def insert_frames(connection: AsyncConnection, rows: Sequence[FrameValues]
     driver = (await connection.get_raw_connection()).driver_connection
     assert driver is not None, "an open connection has one"
     await driver.copy_records_to_table("frames", columns=list(FrameValues._fields), records=rows)
+
+
+async def insert_heads(connection: AsyncConnection, heads: Sequence[dict[str, object]]) -> None:
+    """Store what frames refer to: rows of ``frame_id``, ``attempt_id`` and ``head``."""
+    await connection.execute(insert(FrameHead), heads)
 
 
 async def note_commit(connection: AsyncConnection, rows: Iterable[dict[str, int]]) -> None:

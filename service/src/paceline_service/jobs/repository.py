@@ -15,8 +15,9 @@ from paceline.wire.bundle_codec import decode_any
 from paceline_service.export.step_blob import pack_ranks, unpack_ranks
 from paceline_service.jobs.snapshot import Snapshot
 from paceline_service.jobs.steps import Step
-from paceline_service.store.frames import AttemptRef, CommittedFrame
+from paceline_service.store.frames import AttemptRef, CommittedFrame, with_head
 from paceline_service.store.models import (
+    FrameHead,
     FrameRow,
     Job,
     JobAttempt,
@@ -126,22 +127,23 @@ async def frames_after(
     """Return the next stored frames of an attempt, in the order of commits."""
     query = (
         select(
-            FrameRow.id, FrameRow.received_wall_ns, FrameRow.body_bytes, FrameRow.body,
+            FrameRow.id, FrameRow.received_wall_ns, FrameRow.body, FrameHead.head,
             RankIncarnation.low_seq,
         )
         .join(RankIncarnation, RankIncarnation.id == FrameRow.incarnation_id)
+        .outerjoin(FrameHead, FrameHead.frame_id == FrameRow.head_id)
         .where(FrameRow.attempt_id == attempt.id, FrameRow.id > after_id)
         .order_by(FrameRow.id)
         .limit(limit)
     )  # fmt: skip
     rows = (await connection.execute(query)).all()
+    packed = [with_head(row.body, row.head) if row.head else row.body for row in rows]
     return [
         CommittedFrame(
-            id=row.id, attempt=attempt, frame=decode_any(row.body),
-            received_wall_ns=row.received_wall_ns, packed_bytes=row.body_bytes,
-            first_seq=row.low_seq,
+            id=row.id, attempt=attempt, frame=decode_any(one),
+            received_wall_ns=row.received_wall_ns, packed_bytes=len(one), first_seq=row.low_seq,
         )
-        for row in rows
+        for row, one in zip(rows, packed, strict=True)
     ]  # fmt: skip
 
 

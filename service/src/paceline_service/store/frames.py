@@ -7,7 +7,21 @@ from dataclasses import dataclass
 import msgspec
 
 from paceline.wire.bundles import Bundle
+from paceline.wire.codec import HEADER
 from paceline.wire.frames import Frame
+
+HEAD_AT = HEADER.size
+"""Where in a packed bundle lies what is stored once for many of them: behind its header."""
+
+
+def without_head(packed: bytes, head: bytes) -> bytes:
+    """Return a packed bundle that has ``head`` behind its header, as it is stored."""
+    return packed[:HEAD_AT] + packed[HEAD_AT + len(head) :]
+
+
+def with_head(body: bytes, head: bytes) -> bytes:
+    """Return as it came what ``without_head`` made ``body`` of."""
+    return body[:HEAD_AT] + head + body[HEAD_AT:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,6 +108,21 @@ class FrameRow(Base):
     received_wall_ns: Mapped[int] = mapped_column(BigInteger)
     body_bytes: Mapped[int] = mapped_column(Integer)
     body: Mapped[bytes] = mapped_column(LargeBinary)
+    head_id: Mapped[int | None] = mapped_column(BigInteger)
+    """Of ``frame_heads``: what was left out of ``body`` behind its header; None: nothing.
+
+    No foreign key: to delete a head the database would look through all frames, or keep an index.
+    """
+
+
+class FrameHead(Base):
+    """What bundles of a stream begin with alike (``ingest/heads.py``); goes with its attempt."""
+
+    __tablename__ = "frame_heads"
+    frame_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
+    """Of the first bundle that it was left out of."""
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("job_attempts.id"), index=True)
+    head: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class StepSummary(Base):
