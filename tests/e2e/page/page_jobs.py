@@ -26,6 +26,19 @@ _EXPECTED = (
     "communication_modelled_ratio", "communication_reason",
 )  # fmt: skip
 
+HANG: dict[str, Any] = {
+    "kind": "hang", "ranks": [5], "nodes": ["node-001"], "cause": "host", "phase": None,
+    "first_step": 239, "last_step": None, "slowdown": None, "recoverable_ratio": None,
+    "wasted_gpu_s": 1_309.0, "confidence": None,
+    "collective": {"group": "dp0", "op": "all_reduce", "seq": 1443, "age_s": 187.0},
+    "evidence": [
+        "rank 5 never issued all_reduce number 1443 of group dp0, which peers wait in (its host "
+        "did not get that far: enqueue lag)",
+        "7 ranks wait for it, directly or through others, the longest for 187.0 s",
+    ],
+    "action": "py-spy dump --pid PID  # on node-001, of the process of rank 5: what it does",
+}  # fmt: skip
+
 
 @dataclass(slots=True)
 class PageJob:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.page.conftest import OpenPage, Serve
 from tests.e2e.page.looking import DASH, until, until_text
-from tests.e2e.page.page_jobs import PageJob
+from tests.e2e.page.page_jobs import HANG, PageJob
 
 pytestmark = pytest.mark.e2e
 
@@ -280,3 +280,14 @@ def test_slowness_that_is_over_is_told_in_the_past(serve: Serve, open_page: Open
     page = open_page(f"{serve(slow_job(slow_until=100)).url}/#/jobs/demo")
     page.get_by_role("heading", name="Rank 2 was slow in the backward pass", level=1).wait_for()
     assert f"Steps 60{DASH}99 took" in page.inner_text(".verdict")
+
+
+def test_the_expected_step_of_a_job_that_stands_still_is_told_in_the_past(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    job = PageJob("vision", ranks=8, steps=240, finding=HANG, pending_s=187.0)
+    page = open_page(f"{serve(job).url}/#/jobs/vision")
+    until_text(page, "#expected .lead", "The job stands still. Before, a step took")
+    words = page.inner_text("#expected .lead")
+    assert "With healthy ranks it would have taken" in words
+    assert words.endswith("it took what it should.")

@@ -41,6 +41,12 @@ def test_the_step_is_told_with_what_it_is_made_of_and_where_the_rest_went() -> N
     assert gap_sentence(report) == "The difference is: slow ranks 7 ms."
 
 
+@pytest.mark.parametrize("verdict", ["hang", "desync"])
+def test_the_step_of_a_job_that_stands_still_is_the_one_of_before(verdict: str) -> None:
+    told = expected_sentence({"verdict": verdict, "expected": EXPECTED})
+    assert told.startswith("Step until the job stood still: 47 ms observed against 40.02 ms")
+
+
 def test_what_is_not_expected_is_told_with_its_reason_but_not_twice() -> None:
     unknown = {**dict.fromkeys(EXPECTED), "reason": "3 steps were seen"}
     report = {"verdict": "straggler", "expected": unknown}

@@ -23,6 +23,7 @@ PARTS = {
 LEAST_SHARE = 0.002
 """A part that is less of the expected step is left out of a sentence."""
 SHOWN_TRANSFERS = 3
+STANDING = ("hang", "desync")
 
 
 def expected_sentence(report: Json) -> str:
@@ -36,9 +37,10 @@ def expected_sentence(report: Json) -> str:
     observed_s, gap_s = block["observed_step_s"], block["gap_s"]
     low_s, high_s = block["expected_step_interval_s"]
     more = "longer" if gap_s >= 0 else "shorter"
+    began = "Step until the job stood still" if report.get("verdict") in STANDING else "Step"
     return (
-        f"Step: {duration_of(observed_s)} observed against {duration_of(expected_s)} expected of "
-        f"healthy ranks ({duration_of(low_s)} to {duration_of(high_s)}), "
+        f"{began}: {duration_of(observed_s)} observed against {duration_of(expected_s)} expected "
+        f"of healthy ranks ({duration_of(low_s)} to {duration_of(high_s)}), "
         f"{format_ratio(abs(gap_s) / expected_s)} {more}. Expected are "
         f"{duration_of(block['compute_s'])} of compute, {duration_of(block['communication_s'])} "
         f"of transfers and {duration_of(block['barrier_s'])} of waiting for each other."

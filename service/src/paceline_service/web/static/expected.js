@@ -3,6 +3,7 @@
 import { fill, h, setText } from "./dom.js";
 import { count, digits, duration, percent } from "./format.js";
 import { card } from "./section.js";
+import { standing } from "./standstill.js";
 
 const MADE_OF = [["compute_s", "Compute", "compute"], ["communication_s", "Transfers", "transfers"], ["barrier_s", "Waiting for each other", "barrier"]];
 const LOST_TO = [
@@ -31,12 +32,14 @@ export class ExpectedCard {
     this.element = card({ id: "expected", title: "Expected step" }, this.words, this.bars, this.table, this.fitted);
   }
 
-  update({ expected, calibration }) {
-    const shown = JSON.stringify([expected, calibration?.transfers, calibration?.compute]);
+  update(report) {
+    const { expected, calibration } = report;
+    const still = Boolean(standing(report));
+    const shown = JSON.stringify([still, expected, calibration?.transfers, calibration?.compute]);
     if (shown === this.#shown) return;
     this.#shown = shown;
     const known = Boolean(expected?.expected_step_s);
-    setText(this.words, known ? lead(expected) : unknown(expected));
+    setText(this.words, known ? lead(expected, still) : unknown(expected));
     this.table.hidden = this.bars.hidden = !known;
     if (known) {
       const parts = partsOf(expected);
@@ -59,14 +62,15 @@ function unknown(expected) {
   return `Not known yet, for ${expected.reason}.`;
 }
 
-function lead(expected) {
+function lead(expected, still) {
   const [low, high] = expected.expected_step_interval_s;
-  const begin = `A step takes ${time(expected.observed_step_s)}. With healthy ranks it would take ${time(expected.expected_step_s)} (${time(low)} to ${time(high)}), by this job’s own compute, start-up times and bandwidths: `;
+  const begin = `${still ? "The job stands still. Before, a step took" : "A step takes"} ${time(expected.observed_step_s)}. With healthy ranks it would ${still ? "have taken" : "take"} ${time(expected.expected_step_s)} (${time(low)} to ${time(high)}), by this job’s own compute, start-up times and bandwidths: `;
   const { gap_ratio: gap } = expected;
-  if (Math.abs(gap) < NO_GAP) return `${begin}it takes what it should.`;
+  if (Math.abs(gap) < NO_GAP) return `${begin}it ${still ? "took" : "takes"} what it should.`;
   const [name] = LOST_TO.reduce((most, one) => (expected.gap_parts_s[one[0]] > expected.gap_parts_s[most[0]] ? one : most));
   const words = Object.fromEntries(LOST_TO)[name].toLowerCase();
-  return gap < 0 ? `${begin}it is ${percent(-gap)} shorter.` : `${begin}it is ${percent(gap)} longer, most of that: ${words}.`;
+  const is = still ? "was" : "is";
+  return gap < 0 ? `${begin}it ${is} ${percent(-gap)} shorter.` : `${begin}it ${is} ${percent(gap)} longer, most of that: ${words}.`;
 }
 
 /** What a step is made of, then what it loses: [name, words, seconds]. */

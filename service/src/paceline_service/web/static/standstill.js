@@ -7,10 +7,16 @@ import { title } from "./words.js";
 const TAIL_PX = 150;
 const KINDS = ["hang", "desync"];
 
+/** Return the finding that says that the job stands still, or nothing. */
+export function standing(report) {
+  if ((report?.job.state ?? "running") === "ended") return undefined;
+  return report?.findings.find((one) => KINDS.includes(one.kind) && one.last_step === null);
+}
+
 /** Return {finding, age, culprits} while the job stands still, else null. */
 export function standstill(model) {
-  const finding = model.report?.findings.find((one) => KINDS.includes(one.kind) && one.last_step === null);
-  if (!finding || (model.report.job.state ?? "running") === "ended") return null;
+  const finding = standing(model.report);
+  if (!finding) return null;
   const pending = new Map(model.rankRows.map((row) => [row.rank, row.pending_s ?? 0]));
   const longest = Math.max(0, ...pending.values());
   return { finding, pending, seconds: finding.collective?.age_s ?? (longest || null), culprits: new Set(finding.ranks ?? []) };
