@@ -26,11 +26,14 @@ def operations_router(
     router = APIRouter(tags=["operations"])
     scraper = Scraper(collector)
 
+    # Monitors of availability often ask with HEAD.
+    @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz", response_model=dict[str, bool])
     async def healthz() -> Response:
         """Tell that the process answers; whether it works is told by /readyz."""
         return JSONResponse({"ok": True})
 
+    @router.head("/readyz", include_in_schema=False)
     @router.get("/readyz", response_model=dict[str, Any], responses={503: {"description": "Not."}})
     async def readyz(request: Request) -> Response:
         """Tell whether frames are stored and analysed at present, and what is wrong if not.

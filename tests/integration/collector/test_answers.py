@@ -187,3 +187,16 @@ def test_readyz_says_that_all_is_well(told: CollectorProcess) -> None:
     answer = told.client().get_json("/readyz")
     assert answer["ready"]
     assert all(answer["checks"].values())
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_monitors_that_ask_with_head_get_the_status_alone(
+    shared: CollectorProcess, path: str
+) -> None:
+    connection = http.client.HTTPConnection(urlsplit(shared.url).netloc, timeout=20)
+    connection.request("HEAD", path)
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
+    connection.request("GET", path)  # nothing of the answer before is left in the connection
+    assert connection.getresponse().status == 200
+    connection.close()
