@@ -210,6 +210,7 @@ class GroupCommit:
         try:
             async with self._database.write() as connection:
                 await self._settle_doubts(connection)
+                await self.registry.check_heads(connection)
                 if self._fence is not None:
                     foreign = await self._fence(connection, _jobs(group))
                 permitted = [one for one in group if not (foreign and foreign & _jobs([one]))]

@@ -56,6 +56,9 @@ class Registry:
         self._attempts: dict[AttemptKey, AttemptRef] = {}
         self._incarnations: dict[IncarnationKey, Incarnation] = {}
         self._by_id: dict[int, Incarnation] = {}
+        self._newest_head: Head | None = None
+        self._trust = object()
+        """With connections to a database that has the heads which are known."""
 
     async def prepare(
         self,
@@ -135,10 +138,28 @@ class Registry:
             staged.heads[incarnation.id] = found
         return found, found is not None
 
+    async def check_heads(self, connection: AsyncConnection) -> None:
+        """Forget them where the newest is not stored: the database is an older one than it was.
+
+        No transaction has to fail for it: whoever meets the broken connections first, a reader
+        perhaps, has the pool make new ones for all. So each connection is asked once.
+        """
+        if connection.info.get("heads") is self._trust:
+            return
+        newest = self._newest_head
+        if newest and not await repository.has_head(connection, newest.frame_id, newest.content):
+            self.forget_heads()
+        connection.info["heads"] = self._trust
+
     def forget_heads(self) -> None:
-        """A transaction failed: perhaps the database has not what was stored of them before."""
+        """A transaction failed: perhaps the database has not what was stored of them before.
+
+        Nor count those that were not stored, and a bundle that comes again is not compared with
+        itself.
+        """
+        self._newest_head, self._trust = None, object()
         for incarnation in self._by_id.values():
-            incarnation.head = None
+            incarnation.head, incarnation.beginnings = None, Beginnings()
 
     def committed(self, staged: Staged) -> None:
         """Make known what a transaction added."""
@@ -153,6 +174,8 @@ class Registry:
             for seq in sorted(sequences):
                 written.known.add(seq)
             written.head = staged.heads.get(incarnation_id, written.head)
+        if staged.heads:
+            self._newest_head = max(staged.heads.values(), key=lambda head: head.frame_id)
 
     def forget_before(self, low_seqs: dict[int, int]) -> None:
         """Note that retention has deleted the frames below ``low_seqs`` (by incarnation id)."""

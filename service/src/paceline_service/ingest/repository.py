@@ -190,6 +190,12 @@ async def insert_heads(connection: AsyncConnection, heads: Sequence[dict[str, ob
     await connection.execute(insert(FrameHead), heads)
 
 
+async def has_head(connection: AsyncConnection, frame_id: int, head: bytes) -> bool:
+    """Whether that head is stored under that number."""
+    mine = (FrameHead.frame_id == frame_id) & (FrameHead.head == head)
+    return (await connection.execute(select(FrameHead.frame_id).where(mine))).first() is not None
+
+
 async def note_commit(connection: AsyncConnection, rows: Iterable[dict[str, int]]) -> None:
     """Add to the totals of attempts: rows of ``a`` (id), ``now``, ``last``, ``n``, ``size``."""
     add = (
