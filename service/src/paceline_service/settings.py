@@ -87,7 +87,11 @@ class CollectorSettings(AccessSettings, BusSettings, NotifySettings, StoreSettin
         3600.0, ge=0, description="Jobs heard of this recently are analysed again at start."
     )
     live_window_s: float = Field(
-        900.0, ge=15, description="A job silent for this long leaves memory; its store remains."
+        900.0,
+        ge=15,
+        le=3000,
+        description="A job silent for this long leaves memory; its store remains. At most 3000: "
+        "after an hour of silence retention may delete it.",
     )
     rebuilt_attempts: int = Field(
         8, ge=1, description="Old attempts kept in memory after a request rebuilt them."

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select, text, update
+from sqlalchemy import delete, func, insert, select, text, update
 
 from paceline_service.incidents.offences import offenders_since
 from paceline_service.store import partitions
@@ -117,6 +117,18 @@ async def test_raw_frames_stay_under_their_cap_and_what_went_is_counted(store: D
     async with store.read() as connection:
         query = select(RankIncarnation.low_seq).where(RankIncarnation.id == 2)
         assert (await connection.execute(query)).scalar() == 50
+
+
+async def test_frames_that_a_restored_backup_left_out_do_not_count(store: Database) -> None:
+    await add_frames(store, range(150))
+    async with store.write() as connection:
+        await connection.execute(delete(FrameRow))
+    keeper = housekeeping(store, raw_retention_bytes=100_000)
+    await keeper.pass_once(derived=False)
+    assert keeper.raw_bytes == 0
+    await add_frames(store, range(150, 200))
+    await keeper.pass_once(derived=False)
+    assert (await count(store, FrameRow), keeper.raw_bytes) == (50, 50_000)
 
 
 async def test_raw_frames_go_when_they_are_too_old(store: Database) -> None:

@@ -244,6 +244,7 @@ class GroupCommit:
             self._fail(group, error)
             return
         except BaseException as error:
+            self.unstored_rejects.update(rejects)
             self._fail(group, error)
             if not isinstance(error, Exception):
                 raise

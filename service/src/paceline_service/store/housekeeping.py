@@ -23,6 +23,7 @@ from paceline_service.store.retention import (
     Deleted,
     delete_oldest,
     drop_oldest,
+    forget_bytes_without_frames,
     raw_bytes,
 )  # fmt: skip
 from paceline_service.store.settings import StoreSettings
@@ -68,6 +69,7 @@ class Housekeeping:
         self._task: asyncio.Task[None] | None = None
         self._derived_mono_s = float("-inf")
         self._clock = SteadyClock()
+        self._looked = False
         self.raw_bytes = 0
         self.failures = 0
 
@@ -97,6 +99,9 @@ class Housekeeping:
         """Delete the oldest raw frames while there are too many, or too old ones."""
         while True:
             async with self._turn() as connection:
+                if not self._looked:
+                    await forget_bytes_without_frames(connection)
+                    self._looked = True
                 self.raw_bytes = await raw_bytes(connection)
                 deleted = await self._delete_frames(connection)
             if deleted is None:

@@ -35,6 +35,16 @@ async def raw_bytes(connection: AsyncConnection) -> int:
     return int((await connection.execute(query)).scalar_one())
 
 
+async def forget_bytes_without_frames(connection: AsyncConnection) -> None:
+    """Let no attempt count frames where there are none: a backup without them was restored.
+
+    The cap would be used up by nothing, and new frames would be deleted for it.
+    """
+    there_are = select(FrameRow.id).exists()
+    count = update(JobAttempt).where(JobAttempt.raw_bytes != 0, ~there_are).values(raw_bytes=0)
+    await connection.execute(count)
+
+
 async def delete_oldest(
     connection: AsyncConnection, excess_bytes: int, before_wall_ns: int = 0
 ) -> Deleted:
