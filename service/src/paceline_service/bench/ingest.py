@@ -21,11 +21,11 @@ from paceline_service.client import Client
 
 LOADS = {
     "100 collectives": LoadShape(
-        ranks=256, collectives=100, steps=40, rate=0.0,
+        ranks=512, collectives=100, steps=80, rate=0.0,
         fault=Fault(rank=5, percent=30.0, first_step=15),
     ),
     "20 collectives": LoadShape(
-        ranks=512, collectives=20, steps=40, rate=0.0,
+        ranks=2048, collectives=20, steps=80, rate=0.0,
         fault=Fault(rank=5, percent=30.0, first_step=15),
     ),
     "1 step/s": LoadShape(
