@@ -30,7 +30,7 @@ from paceline_service.ingest.registry import Incarnation, Registry, Staged
 from paceline_service.store.database import Database
 from paceline_service.store.drops import DropKey, add_drops
 from paceline_service.store.frames import AttemptRef, CommittedFrame, without_head
-from paceline_service.store.trouble import why
+from paceline_service.store.trouble import contradicts, why
 
 GROUP_BYTES = 32 << 20
 """Most bytes of one transaction; what waits behind it goes into the next."""
@@ -365,6 +365,8 @@ class GroupCommit:
 
     def _fail(self, group: list[_Submission], error: BaseException) -> None:
         self.registry.forget_heads()
+        if contradicts(error):  # what is known is not what is stored: it is looked up anew
+            self.registry.forget_jobs(lambda job: True)
         self.stats.failures += 1
         self.stats.last_error = f"{type(error).__name__}: {error}"[:500]
         _log.error("commit failed; nothing of it is acknowledged", error=self.stats.last_error)

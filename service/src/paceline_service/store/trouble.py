@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from paceline_service.errors import DatabaseUnusableError
 
@@ -16,6 +16,7 @@ _FULL = ("database or disk is full", "no space left on device", "could not exten
 _FULL_STATE = "53100"
 """PostgreSQL's code for a full disk; those of a server that is not there begin as below."""
 _AWAY_STATES = ("08", "57P")
+_CONTRADICTION_STATES = "23"
 _AWAY = "it cannot be reached"
 
 
@@ -36,6 +37,15 @@ def why(error: BaseException) -> str:
         if "connection" in type(cause).__name__.lower():
             return _AWAY
     return UNKNOWN
+
+
+def contradicts(error: BaseException) -> bool:
+    """Whether rows were refused for others: those they refer to are gone, or they are there."""
+    return any(
+        isinstance(cause, IntegrityError)
+        or str(getattr(cause, "sqlstate", None) or "").startswith(_CONTRADICTION_STATES)
+        for cause in _causes(error)
+    )
 
 
 @contextmanager

@@ -87,7 +87,8 @@ def _top(report: Json, story: Story) -> Markup:
     parts.append(h("span", f"{counted(job.get('world_size') or 0, 'rank')}{on}"))
     first, last = story.detail.get("first_seen_wall_ns"), story.detail.get("last_seen_wall_ns")
     if first and last:
-        parts.append(h("span", f"{utc(first)} to {utc(last)}"))
+        began, ended = utc(first), utc(last)
+        parts.append(h("span", began if began == ended else f"{began} to {ended}"))
     return h("div", *parts, class_="top")
 
 
