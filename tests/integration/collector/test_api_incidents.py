@@ -29,7 +29,9 @@ def hurt(shared: CollectorProcess) -> Client:
     for name, end in (("pages.done", True), ("pages.running", False)):
         post_all(client, bodies(job, senders(job, job=name), end=end))
     wait_for_state(client, "pages.done", "ended")
-    wait_until(lambda: incidents(client, "pages.done") and incidents(client, "pages.running"), 20)
+    wait_until(lambda: incidents(client, "pages.running"), 20)
+    # It is closed in the store about a second after the job has ended.
+    wait_until(lambda: [one["open"] for one in incidents(client, "pages.done")] == [False], 20)
     return client
 
 
