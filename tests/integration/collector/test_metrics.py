@@ -143,7 +143,9 @@ def told(collector: CollectorProcess, slow_backward: Simulated) -> Told:
             f'{metrics.JOB_LAST_STEP.name}{{job="{job}"}} {step}.0\n' in text
             for job, step in LAST_STEPS.items()
         )
-        return text if whole and both_in(text, metrics.RANK_SM_CLOCK_HERTZ.name) else ""
+        offenders = f"\n{metrics.NODE_OFFENCES.name}{{" in text  # read from the database
+        ready = whole and offenders and both_in(text, metrics.RANK_SM_CLOCK_HERTZ.name)
+        return text if ready else ""
 
     return read(wait_until(running, 30))
 
@@ -190,6 +192,7 @@ def test_prometheus_finds_nothing_wrong_with_the_text(collector: CollectorProces
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+@pytest.mark.usefixtures("told")
 def test_a_scrape_is_compressed_for_who_takes_that(collector: CollectorProcess) -> None:
     request = urllib.request.Request(f"{collector.url}/metrics", headers={
         "Accept-Encoding": "gzip",
