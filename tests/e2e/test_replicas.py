@@ -59,9 +59,12 @@ def test_a_rank_whose_parameter_has_a_flipped_bit_is_named_with_the_step(
     # Within step 9 it flipped, so the check before the update of step 10 is the first to differ.
     assert finding["first_step"] == FLIPPED_AT + 1
     assert f"all agreed at step {FLIPPED_AT - 1}" in finding["evidence"][0]
-    assert [(one["kind"], one["ranks"]) for one in client.iter_incidents(job="replicas")] == [
-        ("desync", [FLIPPED_ON])
-    ]
+
+    def opened() -> list[tuple[object, object]]:
+        return [(one["kind"], one["ranks"]) for one in client.iter_incidents(job="replicas")]
+
+    wait_until(opened)  # incidents are stored about a second after the report
+    assert opened() == [("desync", [FLIPPED_ON])]
     log = tmp_path / "replicas.ndjson"
     log.write_bytes(b"".join(client.event_log("replicas")))
     (again,) = analyze_paths([log]).report["findings"]
