@@ -321,10 +321,10 @@ class GroupCommit:
         frame_id = next(plan.ids)
         body, head_id = item.packed, None
         if isinstance(item.frame, Bundle):
-            head, is_new = self.registry.head(plan.staged, incarnation, item.packed, frame_id)
+            head = self.registry.head(plan.staged, incarnation, item.packed, frame_id)
             if head is not None:
                 body, head_id = without_head(item.packed, head.content), head.frame_id
-                if is_new:
+                if head_id == frame_id:
                     new = {"frame_id": head_id, "attempt_id": attempt.id, "head": head.content}
                     plan.heads.append(new)
         size = len(body)

@@ -126,17 +126,15 @@ class Registry:
         return True
 
     @staticmethod
-    def head(
-        staged: Staged, incarnation: Incarnation, packed: bytes, frame_id: int
-    ) -> tuple[Head | None, bool]:
-        """Return what can be left out of a bundle, if something can, and whether it is new."""
+    def head(staged: Staged, incarnation: Incarnation, packed: bytes, frame_id: int) -> Head | None:
+        """Return what can be left out of a bundle; one of this ``frame_id`` is not stored yet."""
         known = staged.heads.get(incarnation.id) or incarnation.head
         if known is not None and known.begins(packed):
-            return known, False
+            return known
         found = incarnation.beginnings.find(packed, frame_id)
         if found is not None:
             staged.heads[incarnation.id] = found
-        return found, found is not None
+        return found
 
     async def check_heads(self, connection: AsyncConnection) -> None:
         """Forget them where the newest is not stored: the database is an older one than it was.
